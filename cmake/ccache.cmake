@@ -1,0 +1,10 @@
+# Uses ccache where it is installed and the caller chose no launcher.
+find_program(KPD_CCACHE ccache)
+mark_as_advanced(KPD_CCACHE)
+if(KPD_CCACHE)
+  foreach(language C CXX)
+    if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${KPD_CCACHE})
+    endif()
+  endforeach()
+endif()

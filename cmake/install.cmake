@@ -1,0 +1,38 @@
+# Installs the built components, each with an export set of its own, and the package file that find_package(kpd) reads.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kpd)
+
+set(core_folders base transform quant coding gradient)
+set(io_folders io)
+set(train_folders train)
+foreach(component core io train)
+  if(TARGET kpd_${component})
+    install(TARGETS kpd_${component} EXPORT kpd_${component} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(EXPORT kpd_${component} FILE kpd-${component}.cmake NAMESPACE kpd:: DESTINATION ${package_dir})
+    foreach(folder ${${component}_folders})
+      if(EXISTS ${PROJECT_SOURCE_DIR}/include/kpd/${folder})
+        install(DIRECTORY include/kpd/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kpd FILES_MATCHING PATTERN "*.h")
+      endif()
+    endforeach()
+  endif()
+endforeach()
+# Headers beside the stage folders, e.g. the C interface.
+file(GLOB top_headers CONFIGURE_DEPENDS include/kpd/*.h)
+if(top_headers)
+  install(FILES ${top_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kpd)
+endif()
+
+set(KPD_RECORDED_TORCH_DIR "")
+if(TARGET kpd_train)
+  set(KPD_RECORDED_TORCH_DIR "${KPD_TORCH_DIR}")
+  install(FILES cmake/kpdTorch.cmake DESTINATION ${package_dir})
+endif()
+configure_package_config_file(cmake/kpdConfig.cmake.in ${PROJECT_BINARY_DIR}/kpdConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/kpdConfig.cmake ${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake DESTINATION ${package_dir})
+
+if(TARGET kpd_program)
+  install(TARGETS kpd_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -1,0 +1,71 @@
+// gradient: the table of methods and what a spec means on the wire.
+//
+// A codec is named by a spec (kpd/base/spec.h), e.g. "eden:bits=1" or "qsgd:bits=4,block=512". `kpd codecs` prints the table.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kpd/base/spec.h"
+
+namespace kpd::gradient {
+
+// How the decoded vector is scaled (EDEN section 1.1): y the rotated vector, q its quantized image.
+enum class ScaleKind : uint8_t {
+  kUnbiased = 0,  // S = |y|^2 / <y,q>
+  kBiased = 1,    // S = <y,q> / |q|^2, least error of one vector
+  kNorm = 2,      // S = |y| / |q|
+};
+
+// The method fields of a tensor record (docs/format/gradient.md), all that a decoder needs. Plain data.
+struct WireParams {
+  uint8_t method = 0;        // numbered method id
+  uint8_t log2_block = 12;   // block = 2^log2_block elements
+  uint8_t rounds = 0;        // of the randomized Hadamard; 0 where there is none
+  ScaleKind scale = ScaleKind::kUnbiased;
+  uint8_t flags = 0;         // kFlag...
+  int16_t exponent = 0;      // decoded values are multiplied by 2^exponent
+  uint32_t rate = 0;         // bits per coordinate in units of 2^-16
+  uint32_t param = 0;        // of the method: the step in units of 2^-20 for entropy codes, levels for qsgd, ...
+  bool operator==(const WireParams&) const = default;
+  double bits() const { return rate / 65536.0; }
+};
+inline constexpr uint8_t kFlagEntropy = 1;   // code=entropy
+inline constexpr uint8_t kFlagDither = 2;    // dither=shared
+inline constexpr uint8_t kFlagAllocate = 4;  // a rate per block travels in the segment
+
+// One row of the table of methods.
+struct MethodRow {
+  uint8_t id;                    // on the wire; never reused
+  std::string_view name;         // in a spec
+  std::string_view bits;         // for people: "0.05..8"
+  std::string_view unbiased;     // for people: how unbiased
+  std::string_view limit;        // for people: the error limit
+  std::string_view paper;
+  std::vector<std::string_view> keys;  // the spec keys it takes
+};
+const std::vector<MethodRow>& methods();
+
+// A parsed and checked spec.
+class Codec {
+ public:
+  // Throws Error(kInvalidArgument) naming the position and the nearest method, key or choice.
+  static Codec parse(std::string_view spec_text);
+  const std::string& text() const { return text_; }
+  const WireParams& params() const { return params_; }
+  const MethodRow& row() const { return *row_; }
+  double bits() const { return params_.bits(); }
+  // Expected |x^ - x|^2 / |x|^2 in the limit of large dimension, from the paper's formula at this codec's rate; NaN if the
+  // method has no input-independent limit.
+  double limit_vnmse() const;
+
+ private:
+  std::string text_;
+  WireParams params_;
+  const MethodRow* row_ = nullptr;
+};
+
+}  // namespace kpd::gradient

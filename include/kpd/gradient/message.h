@@ -1,0 +1,161 @@
+// gradient: whole-model messages and files of compressed tensors (docs/format/gradient.md).
+//
+// A stream holds many tensors under one header and ends in a CRC-32 of all before. Two forms: a *message* (between machines that
+// agreed on a manifest; carries a hash of it and the ids of run, round and client, from which both sides derive the seeds) and a *file* (carries its
+// manifest and its seed). Every number of bits reported counts all bytes of the stream.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kpd/base/dtype.h"
+#include "kpd/base/limits.h"
+#include "kpd/gradient/codec.h"
+
+namespace kpd::gradient {
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<uint64_t> shape;  // product = count; empty = one element (a scalar)
+  uint64_t count() const;       // throws Error(kLimitExceeded) on overflow
+};
+using Manifest = std::vector<TensorInfo>;
+// SHA-256 over the serialised manifest, first 8 bytes.
+uint64_t manifest_hash(const Manifest& manifest);
+
+// Who sent a message, and for which step. A receiver compares all but `weight` with what it expects.
+struct MessageIds {
+  uint64_t run = 0;
+  uint64_t round = 0;
+  uint64_t client = 0;
+  uint64_t base_model_hash = 0;
+  uint64_t weight = 1;  // e.g. the number of examples behind the update
+};
+
+// Both sides share this; never on the wire. With an all-zero secret the rotations are predictable from the ids.
+struct RunSecret {
+  std::array<uint8_t, 32> bytes{};
+  static RunSecret from_seed(uint64_t seed);
+};
+
+enum class NonFinite : uint8_t {
+  kRefuse,  // Error(kInvalidArgument) naming tensor and index
+  kZero,    // replaced by 0, counted
+  kPass,    // blocks that hold one travel as raw float32 values, counted
+};
+
+struct EncodeOptions {
+  int threads = 1;
+  NonFinite nonfinite = NonFinite::kRefuse;
+};
+
+// What encoding did, summed over the tensors of one stream; exact, from the codes and scales sent.
+struct EncodeReport {
+  uint64_t elements = 0;
+  uint64_t stream_bytes = 0;
+  double norm2 = 0;        // sum of squares of the input
+  double error2 = 0;       // sum of squares of (decoded - input), by S^2|q|^2 - 2S<y,q> + |y|^2
+  uint64_t blocks = 0;
+  uint64_t reseeded = 0;   // attempts beyond the first, summed
+  uint64_t over_limit = 0; // blocks whose error stays beyond 4 x the limit after the last attempt
+  uint64_t nonfinite = 0;  // elements
+  double vnmse() const { return norm2 > 0 ? error2 / norm2 : 0; }
+};
+
+// Encodes tensors of one fixed manifest, again and again. After the first call of a size it allocates nothing.
+// Thread-compatible; uses options.threads threads inside.
+class Encoder {
+ public:
+  Encoder(Manifest manifest, Codec codec, RunSecret secret, EncodeOptions options = {});
+  ~Encoder();
+  Encoder(Encoder&&) noexcept;
+  Encoder& operator=(Encoder&&) noexcept;
+
+  // Upper bound of what encode_message / encode_file write, before anything is encoded.
+  uint64_t max_bytes() const;
+  // tensors[i] has manifest[i]'s count (its dtype may differ). Returns the bytes written; dst.size() >= max_bytes() always suffices, less
+  // may throw Error(kInvalidArgument). `dst` and the tensors must not overlap.
+  uint64_t encode_message(std::span<const TensorView> tensors, const MessageIds& ids, std::span<uint8_t> dst,
+                          EncodeReport* report = nullptr);
+  // File form: manifest and seed travel; the seed is the file's own secret.
+  uint64_t encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst,
+                       EncodeReport* report = nullptr);
+  const Manifest& manifest() const;
+  const Codec& codec() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One tensor record as found in a stream.
+struct TensorRecord {
+  uint64_t count = 0;
+  DType dtype = DType::kFloat32;
+  WireParams params;
+  uint64_t offset = 0, bytes = 0;  // of record and payload within the stream
+};
+
+struct StreamInfo {
+  bool is_file = false;
+  bool is_streamed = false;
+  uint8_t major = 0, minor = 0;
+  uint64_t header_bytes = 0, total_bytes = 0;
+  MessageIds ids;              // message form
+  uint64_t manifest_hash = 0;  // both forms (computed for files)
+  uint64_t seed = 0;           // file form
+  std::array<uint8_t, 16> mac{};
+  Manifest manifest;           // file form
+  std::vector<TensorRecord> tensors;
+  uint64_t elements() const;
+};
+
+// Checks magic, version, lengths, checksum, manifest and every record against `limits` and the bytes that are there; decodes
+// nothing. `name` is the file named in errors. Throws Error(kCorruptData | kUnsupported | kLimitExceeded).
+StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view name = "message", const Limits& limits = {});
+
+struct DecodeOptions {
+  int threads = 1;
+  Limits limits;
+};
+
+struct DecodeReport {
+  uint64_t elements = 0;
+  uint64_t saturated = 0;  // decoded values beyond the float range, clamped to +-FLT_MAX
+};
+
+// Decodes messages of one agreed manifest. Allocates nothing after the first call. Thread-compatible.
+class Decoder {
+ public:
+  Decoder(Manifest manifest, RunSecret secret, DecodeOptions options = {});
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  Decoder& operator=(Decoder&&) noexcept;
+
+  // Reads the header only: checks form, version, lengths, checksum, manifest hash and records. For a receiver that must learn the weight first.
+  MessageIds peek(std::span<const uint8_t> message, std::string_view name = "message") const;
+  // dst[i] (manifest[i].count() floats) = decoded. `expected`: run, round, client and base_model_hash must agree, else Error(kMismatch).
+  void decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
+              DecodeReport* report = nullptr, std::string_view name = "message");
+  // acc[i] += weight * decoded. The message is checked as a whole (checksum, ids, every segment's structure that can be checked without
+  // decoding) before acc is touched; if a segment then proves corrupt the Error says so and acc is undefined.
+  void decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
+                  std::span<const std::span<float>> acc, DecodeReport* report = nullptr, std::string_view name = "message");
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Decodes tensor `index` of a file-form stream already read by read_stream_info into dst (its count of floats).
+void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info, size_t index, std::span<float> dst,
+                        int threads = 1, DecodeReport* report = nullptr, std::string_view name = "file");
+
+}  // namespace kpd::gradient

@@ -1,0 +1,37 @@
+// io: safetensors (huggingface/safetensors, README "Format"): u64 length, JSON header, data. F32, F16 and BF16.
+//
+// Stricter than needed for reading, as the reference is: data must be covered exactly, without gap, overlap or duplicate name.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kpd/base/limits.h"
+#include "kpd/io/tensor_entry.h"
+
+namespace kpd::io {
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+struct SafetensorsFile {
+  std::vector<TensorEntry> tensors;  // in the header's order
+  Metadata metadata;                 // of the key __metadata__
+};
+
+bool looks_like_safetensors(std::span<const uint8_t> bytes);
+
+// Entries point into `bytes`. Throws Error(kCorruptData | kUnsupported | kLimitExceeded) naming file, byte and tensor.
+SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits = {});
+
+// The header's bytes (length field included) for these tensors, and the order in which their data follows: larger elements
+// first, so that all are aligned. Throws Error(kInvalidArgument) for duplicate or unprintable (not UTF-8) names.
+std::vector<uint8_t> safetensors_header(std::span<const TensorEntry> tensors, const Metadata& metadata,
+                                        std::vector<size_t>& data_order);
+
+void save_safetensors(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata = {});
+
+}  // namespace kpd::io

@@ -1,0 +1,38 @@
+// io: one way in and out for all tensor files: .npy (one tensor), .safetensors (many), .f32 (raw little-endian floats).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kpd/base/limits.h"
+#include "kpd/io/file.h"
+#include "kpd/io/safetensors.h"
+#include "kpd/io/tensor_entry.h"
+
+namespace kpd::io {
+
+enum class TensorFormat { kNpy, kSafetensors, kRawF32 };
+const char* tensor_format_name(TensorFormat format);  // "npy", "safetensors", "f32"
+
+// Which format a path's extension means; throws Error(kInvalidArgument) listing the known ones.
+TensorFormat tensor_format_of(const std::string& path);
+
+// A mapped file and its tensors, whose data lies in the mapping. Movable; thread-compatible.
+struct TensorFile {
+  MappedFile file;
+  TensorFormat format = TensorFormat::kRawF32;
+  std::vector<TensorEntry> tensors;
+  Metadata metadata;  // of safetensors
+};
+
+// Recognised by extension, and by content where the extension is unknown. A name and a content that contradict each other are
+// an error. Throws Error(kIo | kCorruptData | kUnsupported | kLimitExceeded).
+TensorFile load_tensors(const std::string& path, const Limits& limits = {});
+
+// Format by extension. .npy and .f32 take exactly one tensor; .f32 float32 only; .npy no bfloat16. Written beside and renamed.
+void save_tensors(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata = {});
+
+}  // namespace kpd::io

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Checks the dependency law on the #include lines (ARCHITECTURE.md).
+
+    base < {kernels, comm, io} < {transform, quant, coding} < gradient, llm < recipe
+    io and comm know base only; transform, quant and coding never include each other; train and diffusion may use everything below
+    them; only they see libtorch. tools, python, examples and bench use public headers only; tests and fuzzers may use all.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MIDDLE = {"base", "kernels"}
+CORE = MIDDLE | {"transform", "quant", "coding"}
+MAY_USE = {
+    "base": set(),
+    "kernels": {"base"},
+    "comm": {"base"},
+    "io": {"base"},
+    "transform": MIDDLE,
+    "quant": MIDDLE,
+    "coding": MIDDLE,
+    "gradient": CORE | {"comm"},
+    "llm": CORE | {"io"},
+    "recipe": CORE | {"io", "comm", "gradient", "llm"},
+    "train": CORE | {"io", "comm", "gradient", "llm", "recipe"},
+    "diffusion": CORE | {"io", "comm", "gradient", "llm", "recipe", "train"},
+}
+# kernels is private: it has no folder in include/.
+NOT_PUBLIC = {"kernels"}
+# What a stage may include from outside kpd, beside the C and C++ standard libraries and the operating system.
+LIBRARIES = {
+    "hwy/": {"base", "kernels", "transform", "quant", "coding", "gradient", "llm"},
+    "nlohmann/": {"io", "llm", "recipe", "train", "diffusion"},
+    "zlib.h": {"io"},
+    "torch/": {"train", "diffusion"},
+    "c10/": {"train", "diffusion"},
+    "ATen/": {"train", "diffusion"},
+    "CLI/": set(),
+    "fmt/": set(),
+    "gtest/": set(),
+    "benchmark/": set(),
+}
+OUTSIDERS = ("tools", "python", "examples", "bench")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def includes(path):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1)
+
+
+def stage_of(included, folder):
+    """The stage that an include line names, or None. `folder` is the including file's folder."""
+    if included.startswith("kpd/"):
+        parts = included.split("/")
+        return (parts[1] if len(parts) > 2 else ""), True
+    first = included.split("/")[0]
+    if "/" in included and first in MAY_USE:
+        return first, False
+    if "/" not in included and (folder / included).exists():
+        return folder.name, False
+    return None, False
+
+
+def check_library_file(path, stage, public, problems):
+    where = path.relative_to(ROOT)
+    for number, included in includes(path):
+        used, is_public = stage_of(included, path.parent)
+        if used is not None:
+            if used and used not in MAY_USE:
+                problems.append(f"{where}:{number}: '{included}' is of no stage that this script knows; add it to the law first")
+            elif used and used != stage and used not in MAY_USE[stage]:
+                problems.append(f"{where}:{number}: {stage} may not include {used} ('{included}')")
+            if public and not is_public:
+                problems.append(f"{where}:{number}: a public header includes the private '{included}'")
+        if public and any(included.startswith(library) for library in LIBRARIES):
+            problems.append(f"{where}:{number}: a public header includes '{included}' of another library")
+        for library, stages in LIBRARIES.items():
+            if included.startswith(library) and stage not in stages:
+                problems.append(f"{where}:{number}: {stage} may not include '{included}'")
+
+
+def check_outsider(path, problems):
+    for number, included in includes(path):
+        used, is_public = stage_of(included, path.parent)
+        if used in MAY_USE and not is_public and path.parent.name not in MAY_USE:
+            problems.append(f"{path.relative_to(ROOT)}:{number}: only public headers (kpd/...) may be used here, not '{included}'")
+
+
+def sources(folder):
+    return sorted(p for p in folder.rglob("*") if p.suffix in {".cc", ".h", ".c"})
+
+
+def main():
+    problems = []
+    n_files = 0
+    for top, public in ((ROOT / "include" / "kpd", True), (ROOT / "src", False)):
+        for folder in sorted(p for p in top.iterdir() if p.is_dir()):
+            stage = folder.name
+            if stage not in MAY_USE or (public and stage in NOT_PUBLIC):
+                problems.append(f"{folder.relative_to(ROOT)}: not a stage that may stand here")
+                continue
+            for path in sources(folder):
+                n_files += 1
+                check_library_file(path, stage, public, problems)
+    for name in OUTSIDERS:
+        if (ROOT / name).is_dir():
+            for path in sources(ROOT / name):
+                n_files += 1
+                check_outsider(path, problems)
+    print("\n".join(problems) or f"{n_files} files keep the dependency law")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

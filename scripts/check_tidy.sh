@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# clang-tidy-14 with the short list of .clang-tidy over src/ and tools/: check_tidy.sh BUILD [FILE...]
+# Left out: src/train and what else includes torch (a minute a file, all of it in torch's headers), the tests and the fuzzers.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+build=$(cd "${1:?usage: check_tidy.sh BUILD [FILE...]}" && pwd)
+shift
+cd "$root"
+if [ $# -gt 0 ]; then
+  files=("$@")
+else
+  mapfile -t files < <(find src tools -name '*.cc' | sort)
+  mapfile -t files < <(printf '%s\n' "${files[@]}" | grep -v '^src/train/' | xargs grep -L '#include <torch/')
+fi
+# Only files that the build compiles have a command there.
+mapfile -t files < <(printf '%s\n' "${files[@]}" | while read -r file; do
+  if grep -q "\"$root/$file\"" "$build/compile_commands.json"; then echo "$file"; fi
+done)
+[ ${#files[@]} -gt 0 ] || die "no file of src or tools is in $build/compile_commands.json"
+# GCC's own warning flags are unknown to clang. Of Highway's targets one is read: the source is the same for all.
+printf '%s\0' "${files[@]}" |
+  xargs -0 -n 1 -P "$jobs" clang-tidy-14 -p "$build" --quiet --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option \
+    --extra-arg=-DHWY_COMPILE_ONLY_STATIC
+echo "${#files[@]} files"

@@ -1,0 +1,12 @@
+// base: which Highway targets kpd is built for. Included before <hwy/...> by every kernel and by base/cpu.cc, so that both agree.
+//
+// One target a register width is enough: SSE4, AVX2, AVX-512 on x86 (below SSE4 the scalar reference runs); NEON on ARM, also where SVE is present (kernels keep vectors
+// in arrays, which sizeless SVE types do not allow, and 128 bits already fill such cores' pipes in our loops).
+#pragma once
+
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
+
+// True in the per-target region of a target without vectors: kernels forward to their scalar reference there.
+#define KPD_TARGET_IS_SCALAR (HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128)

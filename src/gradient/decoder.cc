@@ -1,0 +1,250 @@
+// gradient: decoding of messages and files (message.h). Everything that can be checked without decoding is checked before a caller's memory is touched.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <mutex>
+
+#include "gradient/segment_codec.h"
+#include "gradient/stream_format.h"
+#include "kpd/base/threads.h"
+#include "kpd/gradient/message.h"
+
+namespace kpd::gradient {
+namespace {
+
+struct Part {
+  uint32_t tensor = 0;
+  SegmentShape shape;
+  std::span<const uint8_t> bytes;
+};
+
+// One tensor of a stream, ready to be decoded.
+struct OpenTensor {
+  TensorRecord record;
+  std::unique_ptr<SegmentCodec> codec;
+  TensorKeys keys;
+};
+
+// Decodes one segment; an Error gets the stream's name and the place within the stream.
+uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint8_t> stream, std::string_view name, float weight,
+                     bool accumulate, std::span<float> dst, Scratch& scratch) {
+  const std::span<float> out = dst.subspan(part.shape.first_element, part.shape.elements);
+  const int exponent = t.record.params.exponent;
+  try {
+    if (exponent == 0) return t.codec->decode(part.bytes, part.shape, t.keys, weight, accumulate, out, scratch);
+    // Rare: a power of two on top of the codec's own scales. Decode apart, then scale.
+    if (scratch.values.size() < out.size()) scratch.values.resize(out.size());
+    const std::span<float> values(scratch.values.data(), out.size());
+    uint64_t saturated = t.codec->decode(part.bytes, part.shape, t.keys, 1.0f, false, values, scratch);
+    for (size_t i = 0; i < out.size(); ++i) {
+      double v = std::ldexp(static_cast<double>(values[i]), exponent);
+      if (std::fabs(v) > static_cast<double>(FLT_MAX)) {
+        v = std::copysign(static_cast<double>(FLT_MAX), v);
+        ++saturated;
+      }
+      out[i] = accumulate ? out[i] + weight * static_cast<float>(v) : static_cast<float>(v);
+    }
+    return saturated;
+  } catch (const Error& e) {
+    const uint64_t at = static_cast<uint64_t>(part.bytes.data() - stream.data());
+    throw Error(e.code(), str(name, ": tensor ", part.tensor, ", segment at byte ", at, ": ", e.what()));
+  }
+}
+
+void open_tensor(ByteReader& r, size_t index, const Limits& limits, OpenTensor& tensor, std::vector<Part>& parts,
+                 std::vector<std::span<const uint8_t>>& spans) {
+  CheckedRecord c = read_record(r, index, limits);
+  find_segments(r, c.record, *c.codec, limits, spans);
+  c.record.bytes = r.offset() - c.record.offset;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    parts.push_back({static_cast<uint32_t>(index), segment_shape(c.record.count, 1u << c.record.params.log2_block, i), spans[i]});
+  }
+  tensor.record = c.record;
+  tensor.codec = std::move(c.codec);
+}
+
+void check_end(const ByteReader& r, std::span<const uint8_t> stream) {
+  if (r.remaining() != kChecksumBytes) {
+    r.corrupt("the tensors end here, expected the ", kChecksumBytes, "-byte checksum to end the stream of ", stream.size(), " bytes");
+  }
+}
+
+}  // namespace
+
+uint64_t StreamInfo::elements() const {
+  uint64_t n = 0;
+  for (const TensorRecord& t : tensors) n += t.count;
+  return n;
+}
+
+StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view name, const Limits& limits) {
+  ByteReader r(stream, name);
+  uint32_t count = 0;
+  StreamInfo info = read_header(r, stream, limits, &count);
+  std::vector<std::span<const uint8_t>> spans;
+  std::vector<Part> parts;
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    OpenTensor t;
+    parts.clear();
+    open_tensor(r, i, limits, t, parts, spans);
+    total += t.record.count;
+    if (total > limits.max_total_elements) {
+      throw Error(ErrorCode::kLimitExceeded, str(name, ": more than ", limits.max_total_elements, " elements"));
+    }
+    if (info.is_file && info.manifest[i].count() != t.record.count) {
+      r.throw_at(static_cast<int>(ErrorCode::kCorruptData), t.record.offset,
+                 str("tensor '", info.manifest[i].name, "' has ", t.record.count, " elements, its shape says ", info.manifest[i].count()));
+    }
+    info.tensors.push_back(t.record);
+  }
+  check_end(r, stream);
+  return info;
+}
+
+struct Decoder::Impl {
+  Manifest manifest;
+  RunSecret secret;
+  DecodeOptions options;
+  uint64_t hash = 0;
+  std::vector<uint64_t> counts;
+  std::vector<OpenTensor> tensors;
+  std::vector<Part> parts;
+  std::vector<std::span<const uint8_t>> spans;
+  std::vector<Scratch> scratch;
+  std::vector<uint64_t> saturated;
+
+  // Reuses the codec of the last message where the record is the same, so that a steady stream of messages allocates nothing.
+  void open(ByteReader& r, std::span<const uint8_t> stream, uint32_t count);
+  StreamInfo header(ByteReader& r, std::span<const uint8_t> stream, uint32_t* count) const;
+  void run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, bool accumulate,
+           std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name);
+};
+
+StreamInfo Decoder::Impl::header(ByteReader& r, std::span<const uint8_t> stream, uint32_t* count) const {
+  StreamInfo info = read_header(r, stream, options.limits, count);
+  if (info.is_file) throw Error(ErrorCode::kMismatch, str(r.name(), ": this is a file, expected a message"));
+  if (info.manifest_hash != hash || *count != manifest.size()) {
+    throw Error(ErrorCode::kMismatch, str(r.name(), ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
+  }
+  return info;
+}
+
+void Decoder::Impl::open(ByteReader& r, std::span<const uint8_t> stream, uint32_t count) {
+  parts.clear();
+  tensors.resize(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    OpenTensor& t = tensors[i];
+    // Peek at the record: if its bytes equal the last one's, its codec is ready.
+    ByteReader ahead = r;
+    const bool known = t.codec != nullptr && r.remaining() >= kRecordBytes && [&] {
+      uint8_t last[kRecordBytes];
+      ByteWriter w(last);
+      write_record(w, t.record.count, t.record.dtype, t.record.params);
+      const auto now = ahead.take(kRecordBytes, "record");
+      return std::equal(now.begin(), now.end(), last);
+    }();
+    if (known) {
+      r.skip(kRecordBytes, "record");
+      find_segments(r, t.record, *t.codec, options.limits, spans);
+      for (size_t s = 0; s < spans.size(); ++s) {
+        parts.push_back({i, segment_shape(t.record.count, 1u << t.record.params.log2_block, s), spans[s]});
+      }
+    } else {
+      t.codec.reset();
+      open_tensor(r, i, options.limits, t, parts, spans);
+    }
+    if (t.record.count != counts[i]) {
+      r.corrupt("tensor '", manifest[i].name, "' has ", t.record.count, " elements, the manifest says ", counts[i]);
+    }
+  }
+  check_end(r, stream);
+}
+
+void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, bool accumulate,
+                        std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
+  if (dst.size() != manifest.size()) fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");
+  for (size_t i = 0; i < dst.size(); ++i) {
+    if (dst[i].size() != counts[i]) {
+      fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", dst[i].size(), " floats, expected ", counts[i]);
+    }
+  }
+  ByteReader r(stream, name);
+  uint32_t count = 0;
+  const StreamInfo info = header(r, stream, &count);
+  const auto same = [&](uint64_t got, uint64_t want, const char* what) {
+    if (got != want) throw Error(ErrorCode::kMismatch, str(name, ": the message has ", what, " ", got, ", expected ", want));
+  };
+  same(info.ids.run, expected.run, "run");
+  same(info.ids.round, expected.round, "round");
+  same(info.ids.client, expected.client, "client");
+  same(info.ids.base_model_hash, expected.base_model_hash, "base model hash");
+  open(r, stream, count);
+  for (uint32_t i = 0; i < count; ++i) tensors[i].keys = tensor_keys(secret, info.ids, i, tensors[i].record.params);
+  saturated.assign(scratch.size(), 0);
+  parallel_for(parts.size(), options.threads, [&](size_t i, int worker) {
+    const Part& part = parts[i];
+    saturated[static_cast<size_t>(worker)] += decode_part(part, tensors[part.tensor], stream, name, weight, accumulate, dst[part.tensor],
+                                                          scratch[static_cast<size_t>(worker)]);
+  });
+  if (report == nullptr) return;
+  *report = {};
+  for (const uint64_t c : counts) report->elements += c;
+  for (const uint64_t s : saturated) report->saturated += s;
+}
+
+Decoder::Decoder(Manifest manifest, RunSecret secret, DecodeOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->manifest = std::move(manifest);
+  impl_->secret = secret;
+  impl_->options = options;
+  if (impl_->options.threads <= 0) impl_->options.threads = hardware_threads();
+  impl_->hash = manifest_hash(impl_->manifest);
+  for (const TensorInfo& t : impl_->manifest) impl_->counts.push_back(t.count());
+  impl_->scratch.resize(static_cast<size_t>(impl_->options.threads));
+}
+Decoder::~Decoder() = default;
+Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder& Decoder::operator=(Decoder&&) noexcept = default;
+
+MessageIds Decoder::peek(std::span<const uint8_t> message, std::string_view name) const {
+  ByteReader r(message, name);
+  uint32_t count = 0;
+  return impl_->header(r, message, &count).ids;
+}
+
+void Decoder::decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
+                     DecodeReport* report, std::string_view name) {
+  impl_->run(message, expected, 1.0f, false, dst, report, name);
+}
+
+void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
+                         std::span<const std::span<float>> acc, DecodeReport* report, std::string_view name) {
+  impl_->run(message, expected, weight, true, acc, report, name);
+}
+
+void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info, size_t index, std::span<float> dst, int threads,
+                        DecodeReport* report, std::string_view name) {
+  if (!info.is_file) fail(ErrorCode::kMismatch, name, ": this is a message; without its run secret only its receiver can decode it");
+  if (index >= info.tensors.size()) fail(ErrorCode::kInvalidArgument, "tensor ", index, " of ", info.tensors.size());
+  const TensorRecord& record = info.tensors[index];
+  if (dst.size() != record.count) fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " floats given, tensor ", index, " has ", record.count);
+  ByteReader r(stream, name);
+  r.skip(record.offset, "earlier tensors");
+  OpenTensor t;
+  std::vector<Part> parts;
+  std::vector<std::span<const uint8_t>> spans;
+  open_tensor(r, index, Limits{}, t, parts, spans);
+  t.keys = tensor_keys(RunSecret::from_seed(info.seed), MessageIds{}, index, t.record.params);
+  const int n_threads = threads <= 0 ? hardware_threads() : threads;
+  std::vector<Scratch> scratch(static_cast<size_t>(n_threads));
+  std::vector<uint64_t> saturated(static_cast<size_t>(n_threads));
+  parallel_for(parts.size(), n_threads, [&](size_t i, int worker) {
+    const size_t at = static_cast<size_t>(worker);
+    saturated[at] += decode_part(parts[i], t, stream, name, 1.0f, false, dst, scratch[at]);
+  });
+  if (report == nullptr) return;
+  *report = {record.count, 0};
+  for (const uint64_t s : saturated) report->saturated += s;
+}
+
+}  // namespace kpd::gradient

@@ -1,0 +1,104 @@
+// gradient: the parts of an EDEN block that all its codes share (eden.h).
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+
+#include "gradient/eden.h"
+#include "kernels/hadamard.h"
+#include "transform/rotation.h"
+
+namespace kpd::gradient {
+
+using transform::BlockKey;
+using transform::Purpose;
+
+uint32_t rate_of_units(uint8_t units) { return (units * kRateOne + 10) / 20; }
+
+EdenPlan eden_plan(uint32_t length, uint32_t rate) {
+  EdenPlan p;
+  p.length = length;
+  if (rate < kRateOne) {
+    p.kept = std::max<uint32_t>(1, static_cast<uint32_t>((uint64_t{rate} * length + 32768) >> 16));
+    p.parts[p.n_parts++] = {p.kept, 1};
+  } else {
+    p.kept = length;
+    const int bits = static_cast<int>(rate >> 16);
+    const uint32_t finer = static_cast<uint32_t>((uint64_t{rate & 0xffff} * length + 32768) >> 16);
+    if (finer > 0) p.parts[p.n_parts++] = {finer, bits + 1};
+    if (finer < length) p.parts[p.n_parts++] = {length - finer, bits};
+  }
+  for (int i = 0; i < p.n_parts; ++i) p.bytes += static_cast<uint64_t>(p.parts[i].bits) * kernels::plane_bytes(p.parts[i].n);
+  return p;
+}
+
+uint32_t eden_window_start(uint32_t length, const BlockKey& own) {
+  uint32_t word[4];
+  transform::random_words(own, Purpose::kWindow, 0, 0, word);
+  return static_cast<uint32_t>((uint64_t{word[0]} * length) >> 32);
+}
+
+void randomize_zeros(std::span<float> y, const BlockKey& own) {
+  uint32_t words[4];
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (i % 128 == 0) transform::random_words(own, Purpose::kTies, 0, static_cast<uint32_t>(i / 128), words);
+    if (y[i] != 0) continue;
+    const bool negative = ((words[i / 32 % 4] >> (i % 32)) & 1) != 0;
+    y[i] = negative ? -0.0f : 0.0f;
+  }
+}
+
+double block_scale(ScaleKind kind, const BlockSums& s) {
+  double scale = 0;
+  switch (kind) {
+    case ScaleKind::kUnbiased:
+      scale = s.dot > 0 ? s.kept2 / s.dot * s.inverse_share : 0;
+      break;
+    case ScaleKind::kBiased:
+      scale = s.q2 > 0 ? s.dot / s.q2 : 0;
+      break;
+    case ScaleKind::kNorm:
+      scale = s.q2 > 0 ? std::sqrt(s.x2 / s.q2) : 0;
+      break;
+  }
+  return scale > 0 ? scale : 0;
+}
+
+double block_error(double scale, const BlockSums& s) {
+  return std::max(0.0, scale * scale * s.q2 - 2.0 * scale * s.dot + s.x2);
+}
+
+double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const BlockKey& key, float* y) {
+  // The largest value goes to [1, 2), so that sums of any block stay far inside the float range.
+  const int exponent = std::clamp(static_cast<int>(max_abs_bits >> 23) - 127, -126, 126);
+  const float scale = std::bit_cast<float>(static_cast<uint32_t>(127 - exponent) << 23);
+  transform::rotate_from(x.data(), scale, x.size(), rounds, key, y);
+  return transform::rotation_gain(x.size(), rounds) * static_cast<double>(scale);
+}
+
+uint64_t unrotate_block(std::span<float> y, int rounds, const BlockKey& key, double scale, double max_level, float weight,
+                        bool accumulate, float* dst) {
+  const double factor = scale / transform::rotation_gain(y.size(), rounds);
+  const double weighted = accumulate ? factor * static_cast<double>(weight) : factor;
+  const double largest = scale * max_level * std::sqrt(static_cast<double>(y.size()));
+  const bool fits = largest < 0x1p126 && std::fabs(weighted) > 0x1p-90 && std::fabs(weighted) < 0x1p100 &&
+                    (!accumulate || largest * std::fabs(static_cast<double>(weight)) < 0x1p126);
+  if (fits) {
+    transform::unrotate_to(y.data(), y.size(), rounds, key, static_cast<float>(weighted), dst, accumulate);
+    return 0;
+  }
+  transform::unrotate_to(y.data(), y.size(), rounds, key, 1.0f, y.data(), false);
+  uint64_t saturated = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    double v = static_cast<double>(y[i]) * factor;
+    if (std::fabs(v) > static_cast<double>(FLT_MAX)) {
+      v = std::copysign(static_cast<double>(FLT_MAX), v);
+      ++saturated;
+    }
+    if (accumulate) v = std::clamp(static_cast<double>(dst[i]) + static_cast<double>(weight) * v, -double{FLT_MAX}, double{FLT_MAX});
+    dst[i] = static_cast<float>(v);
+  }
+  return saturated;
+}
+
+}  // namespace kpd::gradient

@@ -1,0 +1,415 @@
+// gradient: EDEN with entropy codes: a uniform step and rANS with the static tables of N(0,1) (EDEN section 4.3), and the subtractively
+// dithered code whose rotation may be shared by all clients.
+//
+// A segment is the scale words of its blocks, the raw low bits of the indices of every non-zero block as bit planes, the length of the rANS flush (u32), the
+// flush, and the escaped indices (i16 each) to the segment's end (docs/format/gradient.md, section "eden, code=entropy").
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "gradient/eden.h"
+#include "kernels/hadamard.h"
+#include "kernels/quantize.h"
+#include "kernels/uniform.h"
+#include "kpd/base/bytes.h"
+#include "kpd/coding/rans.h"
+#include "kpd/quant/gaussian_step.h"
+
+namespace kpd::gradient {
+namespace {
+
+using quant::GaussianStep;
+using transform::BlockKey;
+using transform::Purpose;
+
+inline constexpr size_t kSection = 128;     // coordinates that share a class of dither
+inline constexpr size_t kMaxSections = 64;  // of the longest block, 8191
+inline constexpr uint32_t kClosedFormRate = kRateOne / 2;  // below, S = (|x|/sqrt n) / E[Z Q(Z)], which cannot be infinite
+
+// Planes of the low bits of n codes, most significant plane first.
+void pack_low_bits(const uint16_t* u, size_t n, int bits, uint8_t* planes) {
+  const size_t stride = kernels::plane_bytes(n);
+  std::fill_n(planes, static_cast<size_t>(bits) * stride, uint8_t{0});
+  for (size_t i = 0; i < n; ++i) {
+    for (int p = 0; p < bits; ++p) {
+      planes[static_cast<size_t>(p) * stride + i / 8] |= static_cast<uint8_t>(((u[i] >> (bits - 1 - p)) & 1) << (i % 8));
+    }
+  }
+}
+
+void unpack_low_bits(const uint8_t* planes, size_t n, int bits, uint8_t* codes) {
+  const size_t stride = kernels::plane_bytes(n);
+  for (size_t i = 0; i < n; ++i) {
+    uint8_t c = 0;
+    for (int p = 0; p < bits; ++p) c = static_cast<uint8_t>(c << 1 | ((planes[static_cast<size_t>(p) * stride + i / 8] >> (i % 8)) & 1));
+    codes[i] = c;
+  }
+}
+
+class EdenEntropy final : public SegmentCodec {
+ public:
+  explicit EdenEntropy(const WireParams& p)
+      : params_(p), step_(quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0)), limit_(eden_limit(p)) {
+    for (int c = 0; c < step_->n_classes; ++c) {
+      encode_tables_.emplace_back(step_->class_frequencies(c));
+      decode_tables_.emplace_back(step_->class_frequencies(c));
+    }
+    max_level_ = 0;
+    for (const float v : step_->values) max_level_ = std::max(max_level_, std::fabs(v));
+  }
+
+  bool fixed_size() const override { return false; }
+  bool detects_nonfinite() const override { return true; }
+
+  uint64_t segment_bytes(const SegmentShape& shape) const override {
+    uint64_t bytes = uint64_t{4} * shape.n_blocks + 4 + coding::rans_max_bytes(shape.elements);
+    // |z| > 4 happens at most n/16 times in a block of norm sqrt(n); twice that for rounding and dither.
+    bytes += 2 * (shape.elements / 8 + uint64_t{16} * shape.n_blocks);
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) bytes += raw_bytes(shape.block_length(b));
+    return bytes;
+  }
+
+  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst, Scratch& s,
+                  SegmentStats& stats) const override {
+    if (s.bytes.size() < shape.elements) s.bytes.resize(shape.elements);
+    Escapes escapes{s.escapes};
+    s.escapes.clear();
+    uint64_t at = uint64_t{4} * shape.n_blocks, coded = 0;
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+      const std::span<const float> block = x.subspan(shape.block_offset(b), shape.block_length(b));
+      uint8_t* const symbols = s.bytes.data() + coded;
+      const uint32_t word = encode_block(block, shape, b, keys, symbols, dst.data() + at, s, stats, escapes);
+      store_u32(dst.data() + 4 * b, word);
+      if (word == 0) continue;
+      coded += block.size();
+      at += raw_bytes(block.size());
+    }
+    at = write_flush(shape, keys, std::span<const uint8_t>(s.bytes.data(), coded), dst, at);
+    if (at + 2 * s.escapes.size() > dst.size()) fail(ErrorCode::kInternal, "eden: too many escapes");
+    for (const int16_t e : s.escapes) {
+      store_u16(dst.data() + at, static_cast<uint16_t>(e));
+      at += 2;
+    }
+    return at;
+  }
+
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight, bool accumulate,
+                  std::span<float> dst, Scratch& s) const override {
+    return for_each_decoded_block(src, shape, keys, s, [&](uint32_t b, uint32_t word, std::span<float> y, double max_level) {
+      const std::span<float> out = dst.subspan(shape.block_offset(b), shape.block_length(b));
+      if (word == 0) {
+        if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);
+        return uint64_t{0};
+      }
+      const BlockKey signs{keys.rotation, shape.first_block + b, attempt_of_word(word)};
+      return unrotate_block(y, params_.rounds, signs, scale_of_word(word), max_level, weight, accumulate, out.data());
+    });
+  }
+
+  // Sums in the rotated domain: acc += weight * S * q for a code with a shared rotation (dither); no inverse transform.
+  void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight, std::span<float> acc,
+                      Scratch& s) const override {
+    if (!dithers()) return SegmentCodec::decode_rotated(src, shape, keys, weight, acc, s);
+    for_each_decoded_block(src, shape, keys, s, [&](uint32_t b, uint32_t word, std::span<float> y, double) {
+      if (word == 0) return uint64_t{0};
+      const float factor = static_cast<float>(scale_of_word(word) * static_cast<double>(weight));
+      kernels::flip_scale({y.data(), nullptr, factor}, y.size(), acc.data() + shape.block_offset(b), true);
+      return uint64_t{0};
+    });
+  }
+
+  void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const override {
+    if (!dithers()) return SegmentCodec::finish_rotated(shape, keys, acc);
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+      transform::rotate_inverse(acc.subspan(shape.block_offset(b), shape.block_length(b)), params_.rounds,
+                                {keys.rotation, shape.first_block + b, 0});
+    }
+  }
+
+ private:
+  struct Escapes {
+    std::vector<int16_t>& list;
+  };
+
+  uint64_t raw_bytes(uint64_t length) const { return static_cast<uint64_t>(step_->raw_bits) * kernels::plane_bytes(length); }
+  bool dithers() const { return step_->dither; }
+
+  // With dither a block is cut into sections of kSection coordinates. All of a section draw their dither from one of n_classes equal parts of its
+  // interval, chosen at random, so that over sections the dither is uniform and a run of symbols has one table. Runs go by class, then by place.
+  struct Section {
+    uint32_t first = 0, n = 0;
+    int table = 0;
+  };
+  struct Sections {
+    Section list[kMaxSections];
+    int n = 0;
+  };
+  void make_sections(const BlockKey& own, size_t length, Sections& out) const {
+    uint32_t words[kMaxSections + 3];
+    const size_t n = (length + kSection - 1) / kSection;
+    transform::random_words(own, Purpose::kWindow, 0, 0, std::span(words, (n + 3) / 4 * 4));
+    out.n = 0;
+    for (int c = 0; c < step_->n_classes; ++c) {
+      for (size_t k = 0; k < n; ++k) {
+        if (class_of(words[k]) != c) continue;
+        const size_t first = k * kSection;
+        out.list[out.n++] = {static_cast<uint32_t>(first), static_cast<uint32_t>(std::min(kSection, length - first)), c};
+      }
+    }
+  }
+  int class_of(uint32_t word) const { return static_cast<int>((uint64_t{word} * static_cast<uint64_t>(step_->n_classes)) >> 32); }
+
+  // Dither of a block as fractions of the step: offset[i] = dither_i / step + 1/2 in (0, 1), an odd multiple of 2^-17 / n_classes.
+  void make_offsets(const BlockKey& own, const Sections& sections, size_t length, std::span<uint32_t> words, float* offset) const {
+    transform::random_words(own, Purpose::kDither, 0, 0, words.first((length + 1) / 2));
+    const float unit = 1.0f / (65536.0f * static_cast<float>(step_->n_classes));
+    for (int k = 0; k < sections.n; ++k) {
+      const Section& s = sections.list[k];
+      const float base = static_cast<float>(s.table) / static_cast<float>(step_->n_classes) + unit / 2;
+      for (uint32_t i = s.first; i < s.first + s.n; ++i) {
+        const uint32_t half = (words[i / 2] >> (16 * (i % 2))) & 0xffff;
+        offset[i] = base + static_cast<float>(half) * unit;
+      }
+    }
+  }
+
+  uint32_t encode_block(std::span<const float> x, const SegmentShape& shape, uint32_t b, const TensorKeys& keys, uint8_t* symbols,
+                        uint8_t* raw, Scratch& s, SegmentStats& stats, Escapes& escapes) const {
+    const size_t n = x.size();
+    const kernels::Magnitude mag = kernels::magnitude(x.data(), n);
+    if (mag.max_abs_bits >= 0x7f800000u) throw_nonfinite(x, shape.block_offset(b));
+    if (mag.max_abs_bits == 0) return 0;
+    s.rotated.resize(std::max(s.rotated.size(), n));
+    s.extra.resize(std::max(s.extra.size(), 2 * n));
+    s.symbols.resize(std::max(s.symbols.size(), n));
+    s.words.resize(std::max(s.words.size(), (n + 7) / 2));
+    const size_t escapes_before = escapes.list.size();
+    const auto attempt = [&](uint32_t a) {
+      escapes.list.resize(escapes_before);
+      const BlockKey signs{keys.rotation, shape.first_block + b, a}, own{keys.own, shape.first_block + b, a};
+      const double u = rotate_block(x, mag.max_abs_bits, params_.rounds, signs, s.rotated.data());
+      return dithers() ? quantize_dithered(n, u, mag.sum_squares, own, a, symbols, raw, s, escapes)
+                       : quantize_plain(n, u, mag.sum_squares, a, symbols, raw, s, escapes);
+    };
+    // A dithered block needs no re-seeding: its error does not depend on the input.
+    const double limit = dithers() ? HUGE_VAL : limit_;
+    return encode_with_reseeding(limit, stats, attempt).word;
+  }
+
+  BlockResult quantize_plain(size_t n, double u, double x2, uint32_t attempt, uint8_t* symbols, uint8_t* raw, Scratch& s,
+                             Escapes& escapes) const {
+    const double sigma = u * std::sqrt(x2 / static_cast<double>(n));
+    int16_t* const index = reinterpret_cast<int16_t*>(s.symbols.data());
+    kernels::quantize_uniform(s.rotated.data(), n, static_cast<float>(1.0 / (sigma * step_->step)), index);
+    float* const values = s.extra.data();
+    split(index, n, symbols, raw, values, s.symbols.data(), escapes);
+    BlockSums sums;
+    sums.x2 = sums.kept2 = x2;
+    sums.dot = kernels::dot(s.rotated.data(), values, n) / u;
+    sums.q2 = kernels::dot(values, values, n);
+    double scale = block_scale(params_.scale, sums);
+    if (params_.scale == ScaleKind::kUnbiased && params_.rate < kClosedFormRate) {
+      scale = std::sqrt(x2 / static_cast<double>(n)) / step_->expected_zq;
+    }
+    const uint32_t word = make_scale_word(scale, attempt);
+    return {word, x2, block_error(scale_of_word(word), sums)};
+  }
+
+  BlockResult quantize_dithered(size_t n, double u, double x2, const BlockKey& own, uint32_t attempt, uint8_t* symbols, uint8_t* raw,
+                                Scratch& s, Escapes& escapes) const {
+    const uint32_t word = make_scale_word(std::sqrt(x2 / static_cast<double>(n)), attempt);
+    const double scale = scale_of_word(word);
+    int16_t* const index = reinterpret_cast<int16_t*>(s.symbols.data());
+    float* const offset = s.extra.data() + n;
+    Sections sections;
+    make_sections(own, n, sections);
+    make_offsets(own, sections, n, s.words, offset);
+    kernels::quantize_dithered(s.rotated.data(), offset, n, static_cast<float>(1.0 / (u * scale * step_->step)), index);
+    float* const values = s.extra.data();
+    split(index, n, symbols, raw, values, s.symbols.data(), escapes);
+    subtract_dither(values, offset, n);
+    BlockSums sums;
+    sums.x2 = x2;
+    sums.dot = kernels::dot(s.rotated.data(), values, n) / u;
+    sums.q2 = kernels::dot(values, values, n);
+    return {word, x2, block_error(scale, sums)};
+  }
+
+  void subtract_dither(float* values, const float* offset, size_t n) const {
+    for (size_t i = 0; i < n; ++i) values[i] -= (offset[i] - 0.5f) * step_->float_step;
+  }
+
+  // Indices -> coarse symbols, raw planes, escapes and reconstruction values. `u` may be the memory of `index`.
+  void split(const int16_t* index, size_t n, uint8_t* symbols, uint8_t* raw, float* values, uint16_t* u, Escapes& escapes) const {
+    const float* const table = step_->values.data();
+    const uint32_t bias = static_cast<uint32_t>(step_->index_bias), limit = step_->n_indices;
+    for (size_t i = 0; i < n; ++i) {
+      const int16_t at = index[i];
+      const uint32_t v = static_cast<uint32_t>(static_cast<int32_t>(at)) + bias;
+      if (v < limit) [[likely]] {
+        symbols[i] = static_cast<uint8_t>(v >> step_->raw_bits);
+        values[i] = table[v];
+        u[i] = static_cast<uint16_t>(v);
+      } else {
+        symbols[i] = static_cast<uint8_t>(step_->escape_symbol);
+        values[i] = step_->midpoint(at);
+        u[i] = 0;
+        escapes.list.push_back(at);
+      }
+    }
+    if (step_->raw_bits > 0) pack_low_bits(u, n, step_->raw_bits, raw);
+  }
+
+  // The flush of all symbols behind `at`, encoded from the end of dst and moved; returns the new end.
+  uint64_t write_flush(const SegmentShape& shape, const TensorKeys& keys, std::span<const uint8_t> symbols, std::span<uint8_t> dst,
+                       uint64_t at) const {
+    const uint64_t head = at + 4;
+    coding::RansEncoder encoder(dst.subspan(head));
+    if (!dithers()) {
+      encoder.encode(encode_tables_[0], symbols);
+    } else {
+      Sections sections;
+      uint64_t end = symbols.size();
+      for (uint32_t b = shape.n_blocks; b-- > 0;) {
+        const uint32_t word = load_u32(dst.data() + 4 * b);
+        if (word == 0) continue;
+        const size_t length = shape.block_length(b);
+        end -= length;
+        make_sections({keys.own, shape.first_block + b, 0}, length, sections);
+        for (int k = sections.n - 1; k >= 0; --k) {
+          const Section& s = sections.list[k];
+          encoder.encode(encode_tables_[static_cast<size_t>(s.table)], symbols.subspan(end + s.first, s.n));
+        }
+      }
+    }
+    const std::span<const uint8_t> flush = encoder.finish();
+    store_u32(dst.data() + at, static_cast<uint32_t>(flush.size()));
+    std::memmove(dst.data() + head, flush.data(), flush.size());
+    return head + flush.size();
+  }
+
+  // Parses a segment and calls fn(block, word, y, max_level) for each block in order; y is empty where word is 0. Returns the sum of fn's results.
+  template <class Fn>
+  uint64_t for_each_decoded_block(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, Scratch& s,
+                                  const Fn& fn) const {
+    ByteReader r(src, "segment");
+    const std::span<const uint8_t> words = take(r, uint64_t{4} * shape.n_blocks, "scale words");
+    uint64_t raw_total = 0, coded = 0;
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+      const uint32_t word = load_u32(words.data() + 4 * b);
+      if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": scale word ", word, " has no exponent");
+      if (word == 0) continue;
+      // The rotation of a dithered code is common to all clients, so it cannot depend on one client's attempts.
+      if (dithers() && attempt_of_word(word) != 0) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": a dithered block was re-seeded");
+      coded += shape.block_length(b);
+      raw_total += raw_bytes(shape.block_length(b));
+    }
+    const std::span<const uint8_t> raw = take(r, raw_total, "raw bits");
+    const uint32_t flush_bytes = load_u32(take(r, 4, "length of the rANS flush").data());
+    const uint64_t flush_at = r.offset();
+    const std::span<const uint8_t> flush = take(r, flush_bytes, "rANS flush");
+    ByteReader escapes(src.subspan(r.offset()), "segment", r.offset());
+    s.bytes.resize(std::max<size_t>(s.bytes.size(), coded));
+    decode_symbols(flush, flush_at, words, shape, keys, std::span(s.bytes.data(), coded));
+    uint64_t result = 0, symbol_at = 0, plane_at = 0;
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+      const uint32_t word = load_u32(words.data() + 4 * b);
+      if (word == 0) {
+        result += fn(b, 0, std::span<float>(), 0.0);
+        continue;
+      }
+      const size_t n = shape.block_length(b);
+      s.rotated.resize(std::max(s.rotated.size(), n));
+      const std::span<float> y(s.rotated.data(), n);
+      const float escape_max = join(s.bytes.data() + symbol_at, raw.data() + plane_at, y, s, escapes);
+      if (dithers()) {
+        s.extra.resize(std::max(s.extra.size(), n));
+        s.words.resize(std::max(s.words.size(), (n + 7) / 2));
+        const BlockKey own{keys.own, shape.first_block + b, 0};
+        Sections sections;
+        make_sections(own, n, sections);
+        make_offsets(own, sections, n, s.words, s.extra.data());
+        subtract_dither(y.data(), s.extra.data(), n);
+      }
+      result += fn(b, word, y, static_cast<double>(std::max(max_level_, escape_max) + step_->float_step));
+      symbol_at += n;
+      plane_at += raw_bytes(n);
+    }
+    if (!escapes.at_end()) fail(ErrorCode::kCorruptData, "byte ", src.size() - escapes.remaining(), ": bytes after the last escape");
+    return result;
+  }
+
+  static std::span<const uint8_t> take(ByteReader& r, uint64_t n, const char* what) {
+    if (n > r.remaining()) {
+      fail(ErrorCode::kCorruptData, "byte ", r.offset(), ": ", what, " of ", n, " bytes, ", r.remaining(), " are left");
+    }
+    return r.take(n, what);
+  }
+
+  void decode_symbols(std::span<const uint8_t> flush, uint64_t flush_at, std::span<const uint8_t> words, const SegmentShape& shape,
+                      const TensorKeys& keys, std::span<uint8_t> symbols) const {
+    coding::RansDecoder decoder(flush, flush_at);
+    if (!dithers()) {
+      decoder.decode(decode_tables_[0], symbols);
+    } else {
+      Sections sections;
+      uint64_t at = 0;
+      for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+        const uint32_t word = load_u32(words.data() + 4 * b);
+        if (word == 0) continue;
+        const size_t length = shape.block_length(b);
+        make_sections({keys.own, shape.first_block + b, 0}, length, sections);
+        for (int k = 0; k < sections.n; ++k) {
+          const Section& s = sections.list[k];
+          decoder.decode(decode_tables_[static_cast<size_t>(s.table)], symbols.subspan(at + s.first, s.n));
+        }
+        at += length;
+      }
+    }
+    decoder.finish();
+  }
+
+  // Symbols, raw bits and escapes -> reconstruction values; returns the largest |escape| value.
+  float join(const uint8_t* symbols, const uint8_t* raw, std::span<float> y, Scratch& s, ByteReader& escapes) const {
+    const float* const table = step_->values.data();
+    const uint8_t escape = static_cast<uint8_t>(step_->escape_symbol);
+    const size_t n = y.size();
+    bool any_escape = false;
+    if (step_->raw_bits == 0) {
+      for (size_t i = 0; i < n; ++i) {
+        any_escape |= symbols[i] == escape;
+        y[i] = table[symbols[i] < escape ? symbols[i] : 0];
+      }
+    } else {
+      s.symbols.resize(std::max(s.symbols.size(), n));
+      uint8_t* const low = reinterpret_cast<uint8_t*>(s.symbols.data());
+      unpack_low_bits(raw, n, step_->raw_bits, low);
+      for (size_t i = 0; i < n; ++i) {
+        any_escape |= symbols[i] == escape;
+        y[i] = table[symbols[i] < escape ? static_cast<uint32_t>(symbols[i]) << step_->raw_bits | low[i] : 0];
+      }
+    }
+    if (!any_escape) return 0;
+    float largest = 0;
+    for (size_t i = 0; i < n; ++i) {
+      if (symbols[i] != escape) continue;
+      if (escapes.remaining() < 2) fail(ErrorCode::kCorruptData, "byte ", escapes.offset(), " of the escapes: one is missing");
+      y[i] = step_->midpoint(escapes.i16("escaped index"));
+      largest = std::max(largest, std::fabs(y[i]));
+    }
+    return largest;
+  }
+
+  WireParams params_;
+  std::shared_ptr<const GaussianStep> step_;
+  double limit_ = 0;
+  float max_level_ = 0;
+  std::vector<coding::RansEncodeTable> encode_tables_;
+  std::vector<coding::RansDecodeTable> decode_tables_;
+};
+
+}  // namespace
+
+std::unique_ptr<SegmentCodec> make_eden_entropy(const WireParams& params) { return std::make_unique<EdenEntropy>(params); }
+
+}  // namespace kpd::gradient

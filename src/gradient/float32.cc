@@ -1,0 +1,120 @@
+// gradient: the references. `float32` sends the elements as they are, `bf16` rounds each to bfloat16 (to nearest even; finite
+// values stay finite). A segment is its elements, little-endian, nothing else. NaN and Inf pass: whether they may is the
+// stream's policy.
+#include <bit>
+#include <cstring>
+
+#include "gradient/peer_tools.h"
+#include "gradient/peers.h"
+#include "kernels/hadamard.h"
+
+namespace kpd::gradient {
+namespace {
+
+using namespace peers;
+
+constexpr uint32_t kInfBits = 0x7f800000u;
+
+class Float32Codec final : public SegmentCodec {
+ public:
+  bool fixed_size() const override { return true; }
+  uint64_t segment_bytes(const SegmentShape& shape) const override { return shape.elements * 4; }
+
+  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys&, std::span<uint8_t> dst, Scratch&,
+                  SegmentStats& stats) const override {
+    if constexpr (std::endian::native == std::endian::little) {
+      std::memcpy(dst.data(), x.data(), x.size_bytes());
+    } else {
+      for (size_t i = 0; i < x.size(); ++i) write_float(dst.data() + 4 * i, x[i]);
+    }
+    stats.norm2 += kernels::magnitude(x.data(), x.size()).sum_squares;
+    return segment_bytes(shape);
+  }
+
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&, float weight, bool accumulate,
+                  std::span<float> dst, Scratch&) const override {
+    check_segment_size(src, segment_bytes(shape));
+    const size_t n = shape.elements;
+    if (accumulate) {
+      for (size_t i = 0; i < n; ++i) dst[i] += weight * std::bit_cast<float>(load_u32(src.data() + 4 * i));
+    } else if constexpr (std::endian::native == std::endian::little) {
+      std::memcpy(dst.data(), src.data(), n * 4);
+    } else {
+      for (size_t i = 0; i < n; ++i) dst[i] = std::bit_cast<float>(load_u32(src.data() + 4 * i));
+    }
+    return 0;
+  }
+};
+
+// To nearest even, but a finite value never becomes infinite.
+uint16_t round_bf16(float v) {
+  const uint32_t bits = std::bit_cast<uint32_t>(v);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint32_t rounded = (magnitude + 0x7fffu + ((magnitude >> 16) & 1u)) >> 16;
+  const uint32_t finite = rounded < 0x7f7fu ? rounded : 0x7f7fu;
+  const uint32_t special = magnitude == kInfBits ? 0x7f80u : (magnitude >> 16) | 0x40u;
+  return static_cast<uint16_t>((magnitude < kInfBits ? finite : special) | ((bits >> 16) & 0x8000u));
+}
+
+float from_bf16(uint16_t v) { return std::bit_cast<float>(static_cast<uint32_t>(v) << 16); }
+
+class Bf16Codec final : public SegmentCodec {
+ public:
+  bool fixed_size() const override { return true; }
+  uint64_t segment_bytes(const SegmentShape& shape) const override { return shape.elements * 2; }
+
+  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys&, std::span<uint8_t> dst, Scratch&,
+                  SegmentStats& stats) const override {
+    double error2[8] = {};
+    for (size_t i = 0; i < x.size(); ++i) {
+      const uint16_t v = round_bf16(x[i]);
+      store_u16(dst.data() + 2 * i, v);
+      const double e = static_cast<double>(from_bf16(v)) - static_cast<double>(x[i]);
+      error2[i % 8] += e * e;
+    }
+    stats.norm2 += kernels::magnitude(x.data(), x.size()).sum_squares;
+    for (const double e : error2) stats.error2 += e;
+    return segment_bytes(shape);
+  }
+
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&, float weight, bool accumulate,
+                  std::span<float> dst, Scratch&) const override {
+    check_segment_size(src, segment_bytes(shape));
+    const size_t n = shape.elements;
+    if (accumulate) {
+      for (size_t i = 0; i < n; ++i) dst[i] += weight * from_bf16(load_u16(src.data() + 2 * i));
+    } else {
+      for (size_t i = 0; i < n; ++i) dst[i] = from_bf16(load_u16(src.data() + 2 * i));
+    }
+    return 0;
+  }
+};
+
+template <uint8_t kId, uint32_t kBits>
+WireParams parse(const Spec&) {
+  return {.method = kId, .log2_block = kDefaultLog2Block, .rate = kBits * kOneBit};
+}
+
+template <class CodecType, uint32_t kBits>
+std::unique_ptr<SegmentCodec> make(const WireParams& params) {
+  check_fields(kBits == 32 ? "float32" : "bf16", params, {.min_rate = kBits * kOneBit, .max_rate = kBits * kOneBit});
+  return std::make_unique<CodecType>();
+}
+
+}  // namespace
+
+MethodEntry float32_entry() {
+  return {{kFloat32Id, "float32", "32", "exact", "0", "IEEE 754 binary32", {}},
+          parse<kFloat32Id, 32>,
+          make<Float32Codec, 32>,
+          [](const WireParams&) { return 0.0; }};
+}
+
+MethodEntry bf16_entry() {
+  return {{kBf16Id, "bf16", "16", "no: rounds to nearest", "2^-16", "bfloat16", {}},
+          parse<kBf16Id, 16>,
+          make<Bf16Codec, 16>,
+          [](const WireParams&) { return power_of_two(-16); }};
+}
+
+}  // namespace kpd::gradient

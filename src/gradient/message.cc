@@ -1,0 +1,370 @@
+// gradient: encoding of whole messages and files (message.h).
+//
+// Segments are independent, so they are encoded in parallel, each at the place where its worst case would lie; variable ones are then moved together.
+#include "kpd/gradient/message.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "gradient/allocate.h"
+#include "gradient/segment_codec.h"
+#include "gradient/stream_format.h"
+#include "kernels/hadamard.h"
+#include "kpd/base/hash.h"
+#include "kpd/base/threads.h"
+
+namespace kpd::gradient {
+
+uint64_t TensorInfo::count() const {
+  uint64_t n = 1;
+  for (const uint64_t d : shape) {
+    if (d != 0 && n > (uint64_t{1} << 62) / d) fail(ErrorCode::kLimitExceeded, "tensor '", name, "': shape overflows");
+    n *= d;
+  }
+  return n;
+}
+
+uint64_t manifest_hash(const Manifest& manifest) {
+  std::vector<uint8_t> bytes(4 + manifest_bytes(manifest));
+  ByteWriter w(bytes);
+  w.u32(static_cast<uint32_t>(manifest.size()));
+  write_manifest(w, manifest);
+  return hash64(bytes);
+}
+
+RunSecret RunSecret::from_seed(uint64_t seed) {
+  uint8_t text[16];
+  std::memcpy(text, "kpd-seed", 8);
+  store_u64(text + 8, seed);
+  RunSecret s;
+  s.bytes = sha256(text);
+  return s;
+}
+
+namespace {
+
+struct Job {
+  uint32_t tensor = 0;
+  SegmentShape shape;
+  uint64_t offset = 0;  // in dst: where the segment (after its length, if one travels) is encoded
+  uint64_t max_bytes = 0;
+  uint64_t bytes = 0;  // written
+  SegmentStats stats;
+};
+
+struct TensorPlan {
+  uint64_t count = 0;
+  WireParams params;
+  std::shared_ptr<const SegmentCodec> codec;  // null for an empty tensor
+  std::vector<Job> jobs;
+  uint64_t max_bytes = 0;  // record, lengths and segments
+};
+
+}  // namespace
+
+struct Encoder::Impl {
+  Manifest manifest;
+  Codec codec;
+  RunSecret secret;
+  EncodeOptions options;
+  uint64_t hash = 0;
+  std::vector<TensorPlan> plans;
+  std::vector<std::shared_ptr<const SegmentCodec>> codecs;  // one for each distinct WireParams
+  std::vector<WireParams> codec_params;
+  std::vector<Job*> jobs;
+  std::vector<Scratch> scratch;
+  std::vector<TensorKeys> keys;
+  std::vector<double> energies;  // kFlagAllocate: per block of all tensors that are coded
+  std::vector<uint32_t> lengths;
+  std::vector<uint8_t> rates;
+  std::vector<size_t> job_blocks;  // the first block of each job
+  uint64_t body_bytes = 0;     // upper bound of records and segments
+
+  std::shared_ptr<const SegmentCodec> codec_for(const WireParams& params) {
+    for (size_t i = 0; i < codecs.size(); ++i) {
+      if (codec_params[i] == params) return codecs[i];
+    }
+    codec_params.push_back(params);
+    codecs.push_back(method_by_id(params.method).make(params));
+    return codecs.back();
+  }
+
+  TensorPlan plan_tensor(uint32_t index, const WireParams& wanted) {
+    TensorPlan p;
+    p.count = manifest[index].count();
+    p.params = resolve_params(wanted, p.count);
+    p.max_bytes = kRecordBytes;
+    if (p.count == 0) return p;
+    p.codec = codec_for(p.params);
+    const uint32_t block = 1u << p.params.log2_block;
+    const uint64_t n = segment_count(p.count, block);
+    p.jobs.resize(n);
+    for (uint64_t i = 0; i < n; ++i) {
+      Job& j = p.jobs[i];
+      j.tensor = index;
+      j.shape = segment_shape(p.count, block, i);
+      j.max_bytes = p.codec->segment_bytes(j.shape);
+      p.max_bytes += j.max_bytes + (p.codec->fixed_size() ? 0 : 4);
+    }
+    return p;
+  }
+
+  void plan() {
+    plans.clear();
+    for (uint32_t i = 0; i < manifest.size(); ++i) plans.push_back(plan_tensor(i, codec.params()));
+    body_bytes = 0;
+    for (const TensorPlan& p : plans) {
+      // nonfinite=pass may turn any tensor into float32.
+      const uint64_t raw = options.nonfinite == NonFinite::kPass ? kRecordBytes + 4 * p.count : 0;
+      body_bytes += std::max(p.max_bytes, raw);
+    }
+    keys.resize(manifest.size());
+    scratch.resize(static_cast<size_t>(std::max(1, options.threads)));
+  }
+
+  uint64_t encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file, uint64_t seed,
+                  std::span<uint8_t> dst, EncodeReport* report);
+  uint64_t write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed) const;
+  void encode_job(Job& job, const TensorView& tensor, std::span<uint8_t> dst, Scratch& s) const;
+  uint64_t sanitize(std::span<float> x) const;
+  void measure_energies(std::span<const TensorView> tensors);
+  void apply_pass_policy(std::span<const TensorView> tensors, SegmentStats& stats);
+  void fill_report(EncodeReport& report, uint64_t bytes, const SegmentStats& extra) const;
+  [[noreturn]] void refuse(const Job& job, uint64_t index) const {
+    fail(ErrorCode::kInvalidArgument, "tensor '", manifest[job.tensor].name, "': element ", job.shape.first_element + index,
+         " is not finite (nonfinite=zero|pass would accept it)");
+  }
+};
+
+uint64_t Encoder::Impl::write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed) const {
+  const uint64_t header = file ? kFileHeaderBytes + manifest_bytes(manifest) : kMessageHeaderBytes;
+  w.bytes(kMagic);
+  w.u8(kFormatMajor);
+  w.u8(kFormatMinor);
+  w.u16(file ? 0 : kFlagMessage);
+  w.u32(static_cast<uint32_t>(header));
+  w.u32(static_cast<uint32_t>(manifest.size()));
+  w.u64(0);  // the total length, when it is known
+  if (file) {
+    w.u64(seed);
+    write_manifest(w, manifest);
+  } else {
+    w.u64(hash);
+    w.u64(ids.run);
+    w.u64(ids.round);
+    w.u64(ids.client);
+    w.u64(ids.base_model_hash);
+    w.u64(ids.weight);
+    w.u64(0);  // MAC
+    w.u64(0);
+  }
+  return header;
+}
+
+uint64_t Encoder::Impl::sanitize(std::span<float> x) const {
+  uint64_t bad = 0;
+  for (float& v : x) {
+    if (std::isfinite(v)) continue;
+    v = 0;
+    ++bad;
+  }
+  return bad;
+}
+
+void Encoder::Impl::encode_job(Job& job, const TensorView& tensor, std::span<uint8_t> dst, Scratch& s) const {
+  const TensorPlan& plan = plans[job.tensor];
+  const SegmentShape& shape = job.shape;
+  job.stats = {};
+  std::span<const float> x;
+  const auto copy_in = [&] {
+    if (s.values.size() < shape.elements) s.values.resize(shape.elements);
+    std::span<float> values(s.values.data(), shape.elements);
+    load_floats(tensor, shape.first_element, values);
+    x = values;
+    return values;
+  };
+  const bool in_place = tensor.dtype == DType::kFloat32 && reinterpret_cast<uintptr_t>(tensor.data) % alignof(float) == 0;
+  if (in_place) {
+    x = {static_cast<const float*>(tensor.data) + shape.first_element, shape.elements};
+  } else {
+    copy_in();
+  }
+  const bool raw = plan.params.method == 0;  // float32 carries anything
+  if (!plan.codec->detects_nonfinite() && !(raw && options.nonfinite == NonFinite::kPass)) {
+    const auto bad = std::find_if(x.begin(), x.end(), [](float v) { return !std::isfinite(v); });
+    if (bad != x.end()) {
+      if (options.nonfinite != NonFinite::kZero) refuse(job, static_cast<uint64_t>(bad - x.begin()));
+      job.stats.nonfinite = sanitize(copy_in());
+    }
+  }
+  const TensorKeys& k = keys[job.tensor];
+  try {
+    job.bytes = plan.codec->encode(x, shape, k, dst, s, job.stats);
+  } catch (const NonFiniteInput& e) {
+    if (options.nonfinite != NonFinite::kZero) refuse(job, e.index);
+    job.stats = {};
+    job.stats.nonfinite = sanitize(copy_in());
+    job.bytes = plan.codec->encode(x, shape, k, dst, s, job.stats);
+  }
+}
+
+void Encoder::Impl::measure_energies(std::span<const TensorView> tensors) {
+  lengths.clear();
+  for (const Job* j : jobs) {
+    for (uint32_t b = 0; b < j->shape.n_blocks; ++b) lengths.push_back(j->shape.block_length(b));
+  }
+  energies.resize(lengths.size());
+  size_t first = 0;
+  std::vector<size_t>& starts = job_blocks;
+  starts.clear();
+  for (const Job* j : jobs) {
+    starts.push_back(first);
+    first += j->shape.n_blocks;
+  }
+  parallel_for(jobs.size(), options.threads, [&](size_t i, int worker) {
+    const SegmentShape& shape = jobs[i]->shape;
+    std::vector<float>& values = scratch[static_cast<size_t>(worker)].rotated;
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+      const uint32_t length = shape.block_length(b);
+      if (values.size() < length) values.resize(length);
+      load_floats(tensors[jobs[i]->tensor], shape.first_element + shape.block_offset(b), std::span(values.data(), length));
+      const kernels::Magnitude m = kernels::magnitude(values.data(), length);
+      energies[starts[i] + b] = m.max_abs_bits < 0x7f800000u ? m.sum_squares : 0;
+    }
+  });
+}
+
+void Encoder::Impl::apply_pass_policy(std::span<const TensorView> tensors, SegmentStats& stats) {
+  WireParams raw;
+  raw.method = 0;
+  raw.rate = 32u << 16;
+  raw.log2_block = 12;
+  bool changed = false;
+  float buffer[4096];
+  for (uint32_t i = 0; i < plans.size(); ++i) {
+    uint64_t bad = 0;
+    for (uint64_t at = 0; at < plans[i].count; at += 4096) {
+      const std::span<float> part(buffer, std::min<uint64_t>(4096, plans[i].count - at));
+      load_floats(tensors[i], at, part);
+      for (const float v : part) bad += std::isfinite(v) ? 0 : 1;
+    }
+    stats.nonfinite += bad;
+    const WireParams wanted = resolve_params(bad > 0 ? raw : codec.params(), plans[i].count);
+    if (wanted == plans[i].params) continue;
+    plans[i] = plan_tensor(i, wanted);
+    changed = true;
+  }
+  if (changed) jobs.clear();
+}
+
+void Encoder::Impl::fill_report(EncodeReport& report, uint64_t bytes, const SegmentStats& extra) const {
+  report = {};
+  report.stream_bytes = bytes;
+  report.nonfinite = extra.nonfinite;
+  for (const TensorPlan& p : plans) {
+    report.elements += p.count;
+    for (const Job& j : p.jobs) {
+      report.blocks += j.shape.n_blocks;
+      report.norm2 += j.stats.norm2;
+      report.error2 += j.stats.error2;
+      report.reseeded += j.stats.reseeded;
+      report.over_limit += j.stats.over_limit;
+      report.nonfinite += j.stats.nonfinite;
+    }
+  }
+}
+
+uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file, uint64_t seed,
+                               std::span<uint8_t> dst, EncodeReport* report) {
+  if (tensors.size() != manifest.size()) {
+    fail(ErrorCode::kInvalidArgument, tensors.size(), " tensors given, the manifest has ", manifest.size());
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].count != plans[i].count) {
+      fail(ErrorCode::kInvalidArgument, "tensor '", manifest[i].name, "' has ", tensors[i].count, " elements, the manifest says ", plans[i].count);
+    }
+  }
+  SegmentStats extra;
+  if (options.nonfinite == NonFinite::kPass) apply_pass_policy(tensors, extra);
+  ByteWriter w(dst);
+  const uint64_t header = write_header(w, ids, file, seed);
+  uint64_t at = header;
+  const bool first = jobs.empty();
+  for (uint32_t i = 0; i < plans.size(); ++i) {
+    TensorPlan& p = plans[i];
+    keys[i] = tensor_keys(with, ids, i, p.params);
+    at += kRecordBytes;
+    for (Job& j : p.jobs) {
+      at += p.codec->fixed_size() ? 0 : 4;
+      j.offset = at;
+      at += j.max_bytes;
+      if (first) jobs.push_back(&j);
+    }
+  }
+  if (at + kChecksumBytes > dst.size()) fail(ErrorCode::kInvalidArgument, "encode: ", dst.size(), " bytes of room, ", at + kChecksumBytes, " may be needed");
+  if ((codec.params().flags & kFlagAllocate) != 0) {
+    measure_energies(tensors);
+    allocate_rates(energies, lengths, codec.params(), rates);
+    size_t b = 0;
+    for (Job* j : jobs) {
+      j->shape.block_rates = rates.data() + b;
+      b += j->shape.n_blocks;
+    }
+  }
+  parallel_for(jobs.size(), options.threads, [&](size_t i, int worker) {
+    Job& j = *jobs[i];
+    encode_job(j, tensors[j.tensor], dst.subspan(j.offset, j.max_bytes), scratch[static_cast<size_t>(worker)]);
+  });
+  // Records, lengths, and variable segments moved to their final place; nothing moves right.
+  uint64_t end = header;
+  for (uint32_t i = 0; i < plans.size(); ++i) {
+    const TensorPlan& p = plans[i];
+    ByteWriter record(dst.subspan(end, kRecordBytes));
+    write_record(record, p.count, manifest[i].dtype, p.params);
+    end += kRecordBytes;
+    for (const Job& j : p.jobs) {
+      if (!p.codec->fixed_size()) {
+        store_u32(dst.data() + end, static_cast<uint32_t>(j.bytes));
+        end += 4;
+      }
+      if (end != j.offset) std::memmove(dst.data() + end, dst.data() + j.offset, j.bytes);
+      end += j.bytes;
+    }
+  }
+  const uint64_t total = end + kChecksumBytes;
+  store_u64(dst.data() + 16, total);
+  store_u32(dst.data() + end, crc32(dst.first(end)));
+  if (report != nullptr) fill_report(*report, total, extra);
+  return total;
+}
+
+Encoder::Encoder(Manifest manifest, Codec codec, RunSecret secret, EncodeOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->manifest = std::move(manifest);
+  impl_->codec = std::move(codec);
+  impl_->secret = secret;
+  impl_->options = options;
+  if (impl_->options.threads <= 0) impl_->options.threads = hardware_threads();
+  impl_->hash = manifest_hash(impl_->manifest);
+  impl_->plan();
+}
+Encoder::~Encoder() = default;
+Encoder::Encoder(Encoder&&) noexcept = default;
+Encoder& Encoder::operator=(Encoder&&) noexcept = default;
+
+uint64_t Encoder::max_bytes() const {
+  return std::max(kMessageHeaderBytes, kFileHeaderBytes + manifest_bytes(impl_->manifest)) + impl_->body_bytes + kChecksumBytes;
+}
+
+uint64_t Encoder::encode_message(std::span<const TensorView> tensors, const MessageIds& ids, std::span<uint8_t> dst, EncodeReport* report) {
+  return impl_->encode(tensors, ids, impl_->secret, false, 0, dst, report);
+}
+
+uint64_t Encoder::encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst, EncodeReport* report) {
+  return impl_->encode(tensors, MessageIds{}, RunSecret::from_seed(seed), true, seed, dst, report);
+}
+
+const Manifest& Encoder::manifest() const { return impl_->manifest; }
+const Codec& Encoder::codec() const { return impl_->codec; }
+
+}  // namespace kpd::gradient

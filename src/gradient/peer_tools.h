@@ -1,0 +1,175 @@
+// gradient: what the peer methods share: their common spec keys, scaling by powers of two, fixed-order sums, bit strings,
+// random subsets and the last step of a decoder. Private.
+//
+// Everything here decides stream bytes or decoded values, so it uses only IEEE + - * / sqrt in a written order.
+#pragma once
+
+#include <cfloat>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "gradient/segment_codec.h"
+#include "kpd/base/bytes.h"
+#include "kpd/base/error.h"
+
+namespace kpd::gradient::peers {
+
+inline constexpr uint32_t kOneBit = 1u << 16;  // WireParams::rate of one bit per coordinate
+inline constexpr int kMinLog2Block = 6;
+inline constexpr int kMaxLog2Block = 14;  // a block with its tail has up to 32767 elements
+inline constexpr int kDefaultLog2Block = 12;
+inline constexpr int kMaxRounds = 3;
+
+// --- spec keys; errors are Spec's own and name the position.
+uint8_t parse_block(const Spec& spec, int default_log2);
+uint8_t parse_rounds(const Spec& spec);                                          // kAutoRounds unless given
+uint32_t parse_bits(const Spec& spec, double fallback, double min, double max);  // in units of 2^-16
+ScaleKind parse_scale(const Spec& spec);                                         // unbiased or biased
+
+// --- fields of a hostile record: each throws Error(kCorruptData) "METHOD: FIELD VALUE, expected ...".
+void check_field(std::string_view method, std::string_view field, uint64_t value, uint64_t min, uint64_t max);
+// log2_block in range, rounds in 1..3 (`rotates`) or 0, no flags, scale kind unbiased unless `scales`, param and rate in range.
+struct FieldLimits {
+  bool rotates = false, scales = false;
+  uint64_t min_rate = 0, max_rate = 0;
+  uint64_t min_param = 0, max_param = 0;
+};
+void check_fields(std::string_view method, const WireParams& params, const FieldLimits& limits);
+
+// --- scaling.
+// 2^e as a double, -1000 < e < 1000.
+double power_of_two(int e);
+// e with 2^e <= |v| < 2^(e+1), for the raw bits of |v|; 0 for v = 0. Denormals too.
+int exponent_of(uint32_t abs_bits);
+int exponent_of(float v);
+// To a float on the wire; beyond the float range it saturates.
+float saturate(double v);
+
+// --- sums in double: lane i % 8 takes element i, then lanes l + 4, l + 2, l + 1 are added to l.
+double sum_abs(std::span<const float> y);
+double sum_squares(std::span<const float> y);
+double sum_squared_differences(std::span<const float> a, std::span<const float> b);
+// Smallest and largest; n > 0, no NaN.
+struct Range {
+  float lo, hi;
+};
+Range range_of(std::span<const float> y);
+
+// --- random choices of one block; the words are Philox words of (own key, block).
+inline transform::BlockKey rotation_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
+  return {keys.rotation, shape.first_block + i, 0};
+}
+inline transform::BlockKey own_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
+  return {keys.own, shape.first_block + i, 0};
+}
+// Random words come in chunks of this many, so that they stay in registers and first-level cache.
+inline constexpr uint32_t kChunk = 256;
+// The words [first, first + kChunk) of the block's sequence for `purpose`; first is a multiple of 4.
+void random_chunk(const transform::BlockKey& key, transform::Purpose purpose, uint32_t first, uint32_t (&words)[kChunk]);
+// Start of a cyclic window over n values: the first word of Purpose::kWindow, times n, divided by 2^32.
+uint32_t window_start(const transform::BlockKey& key, uint32_t n);
+// Exactly k of n indices, each subset equally likely (Knuth, TAOCP 2, 3.4.2, algorithm S, with words of Purpose::kWindow),
+// rising.
+void choose_subset(const transform::BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices);
+
+// --- bit strings: bit j is bit j % 8 of byte j / 8; a value's lowest bit comes first.
+class BitPacker {
+ public:
+  explicit BitPacker(uint8_t* dst) : dst_(dst) {}
+  void put(uint64_t value, unsigned bits) {  // bits <= 32
+    acc_ |= value << fill_;
+    fill_ += bits;
+    if (fill_ >= 32) {
+      store_u32(dst_, static_cast<uint32_t>(acc_));
+      dst_ += 4;
+      acc_ >>= 32;
+      fill_ -= 32;
+    }
+  }
+  // Pads with zero bits to a byte; returns one past the last byte.
+  uint8_t* finish() {
+    for (; fill_ > 0; fill_ -= fill_ < 8 ? fill_ : 8, acc_ >>= 8) *dst_++ = static_cast<uint8_t>(acc_);
+    return dst_;
+  }
+
+ private:
+  uint8_t* dst_;
+  uint64_t acc_ = 0;
+  unsigned fill_ = 0;
+};
+// Reads what BitPacker wrote; never past the span: missing bits read as zero, and overrun() is then true.
+class BitUnpacker {
+ public:
+  explicit BitUnpacker(std::span<const uint8_t> src) : begin_(src.data()), next_(src.data()), end_(src.data() + src.size()) {}
+  uint32_t get(unsigned bits) {  // bits <= 32
+    refill(bits);
+    const uint32_t v = static_cast<uint32_t>(acc_ & ((uint64_t{1} << bits) - 1));
+    acc_ >>= bits;
+    fill_ -= static_cast<int>(bits);
+    return v;
+  }
+  // The next bits without taking them; zero beyond the end. bits <= 25.
+  uint32_t peek(unsigned bits) {
+    if (fill_ < static_cast<int>(bits)) top_up();
+    return static_cast<uint32_t>(acc_ & ((uint64_t{1} << bits) - 1));
+  }
+  bool overrun() const { return overrun_; }
+  // Bytes of the span that are taken, the last perhaps in part.
+  uint64_t bytes_taken() const { return static_cast<uint64_t>(next_ - begin_) - static_cast<uint64_t>(fill_ / 8); }
+  // All that is left is less than a byte, and zero.
+  bool at_clean_end() const { return next_ == end_ && fill_ < 8 && acc_ == 0 && !overrun_; }
+
+ private:
+  void refill(unsigned bits) {
+    if (fill_ >= static_cast<int>(bits)) return;
+    top_up();
+    if (fill_ >= static_cast<int>(bits)) return;
+    overrun_ = true;
+    fill_ = static_cast<int>(bits);
+  }
+  // At least 32 bits, or all that are left; called with fewer than 32.
+  void top_up() {
+    if (end_ - next_ >= 4) {
+      acc_ |= static_cast<uint64_t>(load_u32(next_)) << fill_;
+      next_ += 4;
+      fill_ += 32;
+    } else {
+      for (; next_ != end_ && fill_ < 32; fill_ += 8) acc_ |= static_cast<uint64_t>(*next_++) << fill_;
+    }
+  }
+  const uint8_t* begin_;
+  const uint8_t* next_;
+  const uint8_t* end_;
+  uint64_t acc_ = 0;
+  int fill_ = 0;
+  bool overrun_ = false;
+};
+
+// --- decoding.
+// Throws Error(kCorruptData, "byte OFFSET: TEXT").
+template <class... Args>
+[[noreturn]] void corrupt_at(uint64_t offset, const Args&... args) {
+  fail(ErrorCode::kCorruptData, "byte ", offset, ": ", args...);
+}
+// The segment must have exactly `expected` bytes.
+void check_segment_size(std::span<const uint8_t> src, uint64_t expected);
+// A finite float at `offset`.
+float read_finite(std::span<const uint8_t> src, uint64_t offset, std::string_view what);
+void write_float(uint8_t* dst, float v);
+// The zero bits that fill the last byte of a string of `bits` bits at `offset`.
+void check_padding(std::span<const uint8_t> src, uint64_t offset, uint64_t bits);
+
+// dst[i] = v, or dst[i] += weight * v, with v = float(y[i] * factor) saturated; returns how many were.
+uint64_t emit(std::span<const float> y, double factor, float weight, bool accumulate, float* dst);
+
+// `v` holds at least n elements; never shrinks.
+template <class T>
+std::span<T> grown(std::vector<T>& v, size_t n) {
+  if (v.size() < n) v.resize(n);
+  return std::span<T>(v.data(), n);
+}
+
+}  // namespace kpd::gradient::peers

@@ -1,0 +1,270 @@
+// gradient: QSGD (Alistarh, Grubic, Li, Tomioka, Vojnovic, "QSGD: Communication-Efficient SGD via Gradient Quantization and
+// Encoding", NeurIPS 2017, sections 3.1 and 3.2).
+//
+// An element x becomes |x|_2 sign(x) l / s with |x|_2 the norm of its bucket, s the number of levels and l one of the two whole
+// numbers around s |x| / |x|_2, chosen so that the mean is right. Levels are Elias (omega) codes; a bucket is written element
+// by element or, where that is shorter, as the nonzeros with their gaps. `bits=b` means s = 2^(b-1), the levels that b bits
+// with a sign would hold; the wire has less.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "gradient/peer_tools.h"
+#include "gradient/peers.h"
+#include "kernels/hadamard.h"
+
+namespace kpd::gradient {
+namespace {
+
+using namespace peers;
+
+constexpr int kLog2Bucket = 9;  // 512, the paper's
+constexpr uint32_t kMaxBits = 8, kMaxLevels = 1u << (kMaxBits - 1);
+
+// A code word; the first bit on the wire is the lowest.
+struct Word {
+  uint32_t bits = 0, length = 0;
+};
+
+// Elias's omega code of k >= 1: groups in binary, highest bit first, each as long as the group before it says plus one, then a
+// 0.
+constexpr Word omega(uint32_t k) {
+  uint32_t groups[6] = {}, n_groups = 0;
+  for (uint32_t v = k; v > 1; v = static_cast<uint32_t>(std::bit_width(v)) - 1) groups[n_groups++] = v;
+  Word word;
+  while (n_groups > 0) {
+    const uint32_t v = groups[--n_groups];
+    for (int i = std::bit_width(v) - 1; i >= 0; --i) word.bits |= ((v >> i) & 1) << word.length++;
+  }
+  word.length++;
+  return word;
+}
+
+constexpr unsigned kLookupBits = 11;
+struct Lookup {
+  uint8_t value = 0, length = 0;  // length 0: the code is longer
+};
+// What the next kLookupBits bits say, for the codes that are no longer.
+constexpr auto kLookup = [] {
+  std::array<Lookup, 1u << kLookupBits> table{};
+  for (uint32_t k = 1; omega(k).length <= kLookupBits; ++k) {
+    const Word word = omega(k);
+    for (uint32_t rest = 0; rest < 1u << (kLookupBits - word.length); ++rest) {
+      table[word.bits | rest << word.length] = {static_cast<uint8_t>(k), static_cast<uint8_t>(word.length)};
+    }
+  }
+  return table;
+}();
+
+// An omega code, or 0 for one beyond 2^31. Missing bits are the caller's to notice (overrun).
+uint32_t read_omega(BitUnpacker& in) {
+  const Lookup found = kLookup[in.peek(kLookupBits)];
+  if (found.length > 0) {
+    in.get(found.length);
+    return found.value;
+  }
+  uint32_t n = 1;
+  while (in.get(1) != 0) {
+    if (n > 30) return 0;
+    uint32_t v = 1;
+    for (uint32_t i = 0; i < n; ++i) v = v << 1 | in.get(1);
+    n = v;
+  }
+  return n;
+}
+
+// A segment is the norm of every bucket as a float, then one bit string padded to a byte: for every bucket whose norm is not
+// zero
+//   0, then for each element omega(l + 1) and, if l > 0, a sign bit (1: negative); or
+//   1, omega(nonzeros + 1), then for each nonzero omega(distance to the one before, the first counted from -1), sign, omega(l).
+class QsgdCodec final : public SegmentCodec {
+ public:
+  explicit QsgdCodec(const WireParams& params) : levels_(params.param) {
+    for (uint32_t l = 0; l <= levels_; ++l) {
+      level_[l] = omega(l);
+      element_[l] = omega(l + 1);
+      if (l > 0) element_[l].length++;  // the sign, 0
+    }
+  }
+  bool fixed_size() const override { return false; }
+  uint64_t segment_bytes(const SegmentShape& shape) const override {
+    // The first form with all elements at the longest code; the second is taken only where it is shorter.
+    return uint64_t{4} * shape.n_blocks + (shape.n_blocks + shape.elements * element_[levels_].length + 7) / 8;
+  }
+
+  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
+                  Scratch& scratch, SegmentStats& stats) const override {
+    BitPacker out(dst.data() + size_t{4} * shape.n_blocks);
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      const uint32_t n = shape.block_length(i);
+      const std::span<const float> block = x.subspan(shape.block_offset(i), n);
+      const double norm2 = kernels::magnitude(block.data(), n).sum_squares;
+      const float norm = saturate(std::sqrt(norm2));
+      write_float(dst.data() + size_t{4} * i, norm);
+      stats.norm2 += norm2;
+      if (norm == 0) continue;
+      const std::span<uint16_t> codes = grown(scratch.symbols, n);
+      quantize(block, norm, own_key(keys, shape, i), codes.data());
+      write_bucket(codes, out);
+      const std::span<float> y = grown(scratch.values, n), decoded = grown(scratch.extra, n);
+      for (uint32_t k = 0; k < n; ++k) y[k] = signed_level(codes[k]);
+      emit(y, step(norm), 1, false, decoded.data());
+      stats.error2 += sum_squared_differences(decoded, block);
+    }
+    return static_cast<uint64_t>(out.finish() - dst.data());
+  }
+
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&, float weight, bool accumulate,
+                  std::span<float> dst, Scratch& scratch) const override {
+    const uint64_t bits_at = uint64_t{4} * shape.n_blocks;
+    if (src.size() < bits_at || src.size() > segment_bytes(shape)) {
+      corrupt_at(src.size(), "the segment has ", src.size(), " bytes, expected ", bits_at, " to ", segment_bytes(shape));
+    }
+    BitUnpacker in(src.subspan(bits_at));
+    const auto corrupt = [&](const char* text) { corrupt_at(bits_at + in.bytes_taken(), text); };
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      const uint32_t n = shape.block_length(i);
+      const float norm = read_finite(src, uint64_t{4} * i, "the norm");
+      if (norm < 0) corrupt_at(uint64_t{4} * i, "the norm is negative, expected 0 or more");
+      const std::span<float> y = grown(scratch.values, n);
+      if (norm == 0) {
+        std::fill(y.begin(), y.end(), 0.0f);
+      } else if (const char* const error = in.get(1) == 0 ? read_elements(in, y) : read_nonzeros(in, y)) {
+        corrupt(error);
+      }
+      if (in.overrun()) corrupt("the codes end too early");
+      emit(y, step(norm), weight, accumulate, dst.data() + shape.block_offset(i));
+    }
+    if (!in.at_clean_end()) corrupt("bytes or set bits follow the last code");
+    return 0;
+  }
+
+ private:
+  static constexpr uint16_t kNegative = 0x8000;  // a code is the level, plus this
+
+  double step(float norm) const { return static_cast<double>(norm) / static_cast<double>(levels_); }
+  static float signed_level(uint16_t code) {
+    const float level = static_cast<float>(code & (kNegative - 1));
+    return (code & kNegative) != 0 ? -level : level;
+  }
+
+  void quantize(std::span<const float> x, float norm, const transform::BlockKey& own, uint16_t* codes) const {
+    const uint32_t n = static_cast<uint32_t>(x.size());
+    const float top = static_cast<float>(levels_);
+    uint32_t words[kChunk];
+    for (uint32_t first = 0; first < n; first += kChunk) {
+      random_chunk(own, transform::Purpose::kStochastic, first, words);
+      const uint32_t count = std::min(kChunk, n - first);
+      const float* const p = x.data() + first;
+      for (uint32_t i = 0; i < count; ++i) {
+        const float u = std::abs(p[i]) / norm * top;
+        const float v = u < top ? u : top;
+        const int32_t floor = static_cast<int32_t>(v);
+        const int32_t threshold = static_cast<int32_t>((v - static_cast<float>(floor)) * 16777216.0f);
+        const int32_t level = floor + (static_cast<int32_t>(words[i] >> 8) < threshold ? 1 : 0);
+        codes[first + i] = static_cast<uint16_t>(level + (p[i] < 0 && level > 0 ? kNegative : 0));
+      }
+    }
+  }
+
+  void write_bucket(std::span<const uint16_t> codes, BitPacker& out) const {
+    uint64_t element_bits = 0, nonzero_bits = 0;
+    uint32_t nonzeros = 0, before = UINT32_MAX;
+    const uint32_t n = static_cast<uint32_t>(codes.size());
+    for (uint32_t i = 0; i < n; ++i) {
+      const uint32_t level = codes[i] & (kNegative - 1);
+      element_bits += element_[level].length;
+      if (level == 0) continue;
+      nonzero_bits += omega(i - before).length + 1 + level_[level].length;
+      before = i;
+      ++nonzeros;
+    }
+    const Word count = omega(nonzeros + 1);
+    if (element_bits <= nonzero_bits + count.length) {
+      out.put(0, 1);
+      for (uint32_t i = 0; i < n; ++i) {
+        const Word word = element_[codes[i] & (kNegative - 1)];
+        out.put(word.bits | static_cast<uint32_t>(codes[i] >> 15) << (word.length - 1), word.length);
+      }
+      return;
+    }
+    out.put(1, 1);
+    out.put(count.bits, count.length);
+    before = UINT32_MAX;
+    for (uint32_t i = 0; i < n; ++i) {
+      const uint32_t level = codes[i] & (kNegative - 1);
+      if (level == 0) continue;
+      const Word gap = omega(i - before);
+      out.put(gap.bits, gap.length);
+      out.put(codes[i] >> 15, 1);
+      out.put(level_[level].bits, level_[level].length);
+      before = i;
+    }
+  }
+
+  // Both return null, or what is wrong.
+  const char* read_elements(BitUnpacker& in, std::span<float> y) const {
+    for (float& v : y) {
+      const uint32_t k = read_omega(in);
+      if (k == 0 || k > levels_ + 1) return "level beyond the number of levels";
+      const float level = static_cast<float>(k - 1);
+      v = k > 1 && in.get(1) != 0 ? -level : level;
+    }
+    return nullptr;
+  }
+  const char* read_nonzeros(BitUnpacker& in, std::span<float> y) const {
+    std::fill(y.begin(), y.end(), 0.0f);
+    const uint64_t nonzeros = uint64_t{read_omega(in)} - 1;
+    if (nonzeros > y.size()) return "more nonzeros than elements";
+    uint64_t next = 0;
+    for (uint64_t i = 0; i < nonzeros; ++i) {
+      const uint32_t gap = read_omega(in);
+      if (gap == 0 || gap > y.size() - next) return "a nonzero beyond the last element";
+      next += gap;
+      const bool negative = in.get(1) != 0;
+      const uint32_t k = read_omega(in);
+      if (k == 0 || k > levels_) return "level beyond the number of levels";
+      y[next - 1] = negative ? -static_cast<float>(k) : static_cast<float>(k);
+    }
+    return nullptr;
+  }
+
+  uint32_t levels_;
+  std::array<Word, kMaxLevels + 1> level_, element_;
+};
+
+WireParams parse(const Spec& spec) {
+  const int64_t bits = spec.integer("bits", 4, 1, kMaxBits);
+  return {.method = kQsgdId,
+          .log2_block = parse_block(spec, kLog2Bucket),
+          .rate = static_cast<uint32_t>(bits) * kOneBit,
+          .param = 1u << (bits - 1)};
+}
+
+std::unique_ptr<SegmentCodec> make(const WireParams& params) {
+  check_fields("qsgd", params, {.min_rate = kOneBit, .max_rate = kMaxBits * kOneBit, .min_param = 1, .max_param = kMaxLevels});
+  return std::make_unique<QsgdCodec>(params);
+}
+
+double limit(const WireParams& params) {
+  const double n = power_of_two(params.log2_block), s = params.param;
+  return std::min(n / (s * s), std::sqrt(n) / s);
+}
+
+}  // namespace
+
+MethodEntry qsgd_entry() {
+  return {{kQsgdId,
+           "qsgd",
+           "1..8, fewer on the wire",
+           "exactly",
+           "min(block/s^2, sqrt(block)/s), s = 2^(bits-1)",
+           "QSGD, Alistarh et al., NeurIPS 2017",
+           {"bits", "block"}},
+          parse,
+          make,
+          limit};
+}
+
+}  // namespace kpd::gradient

@@ -1,0 +1,98 @@
+// gradient: random sparsification, "rand-k" (Konecny and Richtarik, "Randomized Distributed Mean Estimation: Accuracy vs.
+// Communication", Frontiers in Applied Mathematics and Statistics, 2018).
+//
+// Exactly k = round(p n) elements of a block travel as float32, a random subset that both sides derive, and the receiver
+// multiplies them by n/k; p = bits / 32. Exactly unbiased; the error is n/k - 1 for every input, on average over the subsets.
+#include <algorithm>
+#include <bit>
+
+#include "gradient/peer_tools.h"
+#include "gradient/peers.h"
+#include "kernels/hadamard.h"
+
+namespace kpd::gradient {
+namespace {
+
+using namespace peers;
+
+constexpr uint32_t kFloatBits = 32;
+constexpr double kMinBits = 0.05;
+
+// A segment is the kept elements, block by block, in rising order of their index.
+class RandKCodec final : public SegmentCodec {
+ public:
+  explicit RandKCodec(const WireParams& params) : rate_(params.rate) {}
+  bool fixed_size() const override { return true; }
+  uint64_t segment_bytes(const SegmentShape& shape) const override {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) bytes += uint64_t{4} * kept(shape.block_length(i));
+    return bytes;
+  }
+
+  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
+                  Scratch& scratch, SegmentStats& stats) const override {
+    uint8_t* out = dst.data();
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      const uint32_t n = shape.block_length(i), k = kept(n);
+      const std::span<const float> block = x.subspan(shape.block_offset(i), n);
+      choose_subset(own_key(keys, shape, i), n, k, scratch.symbols);
+      const std::span<float> z = grown(scratch.values, k), decoded = grown(scratch.extra, k);
+      for (uint32_t j = 0; j < k; ++j) {
+        z[j] = block[scratch.symbols[j]];
+        write_float(out + size_t{4} * j, z[j]);
+      }
+      emit(z, factor(n, k), 1, false, decoded.data());
+      const double norm2 = kernels::magnitude(block.data(), n).sum_squares;
+      const double lost = k < n ? norm2 - sum_squares(z) : 0;
+      stats.error2 += (lost > 0 ? lost : 0) + sum_squared_differences(decoded, z);
+      stats.norm2 += norm2;
+      out += size_t{4} * k;
+    }
+    return static_cast<uint64_t>(out - dst.data());
+  }
+
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
+                  bool accumulate, std::span<float> dst, Scratch& scratch) const override {
+    check_segment_size(src, segment_bytes(shape));
+    uint64_t offset = 0, saturated = 0;
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      const uint32_t n = shape.block_length(i), k = kept(n);
+      choose_subset(own_key(keys, shape, i), n, k, scratch.symbols);
+      const std::span<float> y = grown(scratch.values, n);
+      std::fill(y.begin(), y.end(), 0.0f);
+      for (uint32_t j = 0; j < k; ++j, offset += 4) y[scratch.symbols[j]] = read_finite(src, offset, "the element");
+      saturated += emit(y, factor(n, k), weight, accumulate, dst.data() + shape.block_offset(i));
+    }
+    return saturated;
+  }
+
+ private:
+  uint32_t kept(uint32_t n) const {
+    constexpr uint64_t kWhole = uint64_t{kFloatBits} * kOneBit;
+    return static_cast<uint32_t>(std::max<uint64_t>(1, (uint64_t{rate_} * n + kWhole / 2) / kWhole));
+  }
+  static double factor(uint32_t n, uint32_t k) { return static_cast<double>(n) / static_cast<double>(k); }
+  uint32_t rate_;
+};
+
+WireParams parse(const Spec& spec) {
+  return {.method = kRandKId,
+          .log2_block = parse_block(spec, kDefaultLog2Block),
+          .rate = parse_bits(spec, 1, kMinBits, kFloatBits)};
+}
+
+std::unique_ptr<SegmentCodec> make(const WireParams& params) {
+  check_fields("randk", params, {.min_rate = 1, .max_rate = kFloatBits * kOneBit});
+  return std::make_unique<RandKCodec>(params);
+}
+
+}  // namespace
+
+MethodEntry randk_entry() {
+  return {{kRandKId, "randk", "0.05..32", "exactly", "32/bits-1", "Konecny and Richtarik, 2018", {"bits", "block"}},
+          parse,
+          make,
+          [](const WireParams& params) { return static_cast<double>(kFloatBits) * kOneBit / params.rate - 1; }};
+}
+
+}  // namespace kpd::gradient

@@ -1,0 +1,39 @@
+// gradient: how a tensor is cut into blocks and segments (segment_codec.h). Positions only, no bytes.
+#include "gradient/segment_codec.h"
+
+#include "kpd/base/error.h"
+
+namespace kpd::gradient {
+namespace {
+
+// The last block takes the tail, so a tensor has floor(count / block) blocks, at least one.
+uint64_t block_count(uint64_t count, uint32_t block) { return count < block ? 1 : count / block; }
+
+}  // namespace
+
+uint64_t segment_count(uint64_t count, uint32_t block) {
+  if (count == 0) return 0;
+  return (block_count(count, block) + kBlocksPerSegment - 1) / kBlocksPerSegment;
+}
+
+SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index) {
+  const uint64_t blocks = block_count(count, block);
+  SegmentShape s;
+  s.block = block;
+  s.first_block = index * kBlocksPerSegment;
+  s.first_element = s.first_block * block;
+  const uint64_t left = blocks - s.first_block;
+  s.n_blocks = static_cast<uint32_t>(left < kBlocksPerSegment ? left : kBlocksPerSegment);
+  s.elements = left <= kBlocksPerSegment ? count - s.first_element : kBlocksPerSegment * block;
+  return s;
+}
+
+void SegmentCodec::decode_rotated(std::span<const uint8_t>, const SegmentShape&, const TensorKeys&, float, std::span<float>, Scratch&) const {
+  fail(ErrorCode::kUnsupported, "only codes with a shared rotation (dither=shared) can be summed before the inverse transform");
+}
+
+void SegmentCodec::finish_rotated(const SegmentShape&, const TensorKeys&, std::span<float>) const {
+  fail(ErrorCode::kUnsupported, "only codes with a shared rotation (dither=shared) can be summed before the inverse transform");
+}
+
+}  // namespace kpd::gradient

@@ -1,0 +1,239 @@
+// gradient: reading and writing of header, manifest, records and segment positions (docs/format/gradient.md).
+#include "gradient/stream_format.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kpd/base/hash.h"
+
+namespace kpd::gradient {
+namespace {
+
+uint64_t derive(const RunSecret& secret, const MessageIds& ids, uint64_t client, uint64_t index, uint64_t kind) {
+  static constexpr char kLabel[] = "kpd-gradient-1";  // 14 bytes without the final 0
+  uint8_t text[14 + 32 + 5 * 8];
+  ByteWriter w(text);
+  w.text(std::string_view(kLabel, 14));
+  w.bytes(secret.bytes);
+  w.u64(ids.run);
+  w.u64(ids.round);
+  w.u64(client);
+  w.u64(index);
+  w.u64(kind);
+  return hash64(text);
+}
+
+// Product of dims, at most `max`.
+uint64_t checked_count(const ByteReader& r, const std::vector<uint64_t>& shape, uint64_t max, const std::string& name) {
+  uint64_t count = 1;
+  for (const uint64_t d : shape) {
+    if (d != 0 && count > max / d) r.corrupt("tensor '", name, "' has more than ", max, " elements");
+    count *= d;
+  }
+  return count;
+}
+
+Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limits) {
+  Manifest m;
+  for (uint32_t i = 0; i < tensor_count; ++i) {
+    TensorInfo t;
+    const uint16_t name_bytes = r.u16("length of a tensor name");
+    if (name_bytes > limits.max_name_bytes) {
+      throw Error(ErrorCode::kLimitExceeded, str(r.name(), ": name of tensor ", i, " has ", name_bytes, " bytes, the limit is ",
+                                                 limits.max_name_bytes));
+    }
+    const auto name = r.take(name_bytes, "tensor name");
+    t.name.assign(name.begin(), name.end());
+    const uint8_t dtype = r.u8("tensor dtype");
+    if (dtype > 2) r.corrupt("dtype ", dtype, " of tensor '", t.name, "', expected 0 to 2");
+    t.dtype = static_cast<DType>(dtype);
+    const uint8_t dims = r.u8("number of dimensions");
+    if (dims > limits.max_dims) r.corrupt("tensor '", t.name, "' has ", dims, " dimensions, the limit is ", limits.max_dims);
+    for (uint8_t d = 0; d < dims; ++d) t.shape.push_back(r.u64("dimension"));
+    checked_count(r, t.shape, limits.max_elements, t.name);
+    m.push_back(std::move(t));
+  }
+  return m;
+}
+
+void read_extensions(ByteReader& r, uint64_t header_bytes) {
+  while (r.offset() < header_bytes) {
+    if (header_bytes - r.offset() < kExtensionHeadBytes) r.corrupt("header extension cut short by the header length ", header_bytes);
+    const uint16_t type = r.u16("extension type");
+    const uint32_t bytes = r.u32("extension length");
+    if (bytes > header_bytes - r.offset()) r.corrupt("header extension of ", bytes, " bytes passes the header's end ", header_bytes);
+    if ((type & kCriticalExtension) != 0) {
+      throw Error(ErrorCode::kUnsupported, str(r.name(), ": byte ", r.offset(), ": critical extension ", type, " is not known to this version"));
+    }
+    r.skip(bytes, "extension");
+  }
+}
+
+}  // namespace
+
+TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t index, const WireParams& params) {
+  const bool shared = (params.flags & kFlagDither) != 0;
+  return {derive(secret, ids, shared ? kSharedClient : ids.client, index, 0), derive(secret, ids, ids.client, index, 1)};
+}
+
+WireParams resolve_params(const WireParams& params, uint64_t count) {
+  if (count < kMinCodedElements) {
+    WireParams raw;
+    raw.method = 0;
+    raw.log2_block = 12;
+    raw.rounds = 0;
+    raw.rate = 32u << 16;
+    return raw;
+  }
+  WireParams p = params;
+  if (p.rounds == kAutoRounds) p.rounds = count <= 4096 ? 3 : 2;
+  return p;
+}
+
+void write_record(ByteWriter& w, uint64_t count, DType dtype, const WireParams& p) {
+  w.u64(count);
+  w.u8(static_cast<uint8_t>(dtype));
+  w.u8(p.method);
+  w.u8(p.log2_block);
+  w.u8(p.rounds);
+  w.u8(static_cast<uint8_t>(p.scale));
+  w.u8(p.flags);
+  w.i16(p.exponent);
+  w.u32(p.rate);
+  w.u32(p.param);
+}
+
+CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits) {
+  CheckedRecord c;
+  const uint64_t at = r.offset();
+  c.record.offset = at;
+  c.record.count = r.u64("element count of a tensor record");
+  const uint8_t dtype = r.u8("dtype");
+  WireParams& p = c.record.params;
+  p.method = r.u8("method id");
+  p.log2_block = r.u8("log2 of the block");
+  p.rounds = r.u8("rounds");
+  p.scale = static_cast<ScaleKind>(r.u8("scale kind"));
+  p.flags = r.u8("method flags");
+  p.exponent = r.i16("exponent");
+  p.rate = r.u32("rate");
+  p.param = r.u32("method parameter");
+  const auto bad = [&](ErrorCode code, const std::string& text) {
+    r.throw_at(static_cast<int>(code), at, str("record of tensor ", index, ": ", text));
+  };
+  if (c.record.count > limits.max_elements) {
+    bad(ErrorCode::kLimitExceeded, str(c.record.count, " elements, the limit is ", limits.max_elements));
+  }
+  if (dtype > 2) bad(ErrorCode::kCorruptData, str("dtype ", dtype, ", expected 0 to 2"));
+  c.record.dtype = static_cast<DType>(dtype);
+  if (p.log2_block < 6 || p.log2_block > 14) bad(ErrorCode::kCorruptData, str("log2 of the block is ", p.log2_block, ", expected 6 to 14"));
+  if (static_cast<int>(p.scale) > 2) bad(ErrorCode::kCorruptData, str("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2"));
+  if (p.exponent < -1024 || p.exponent > 1024) bad(ErrorCode::kCorruptData, str("exponent ", p.exponent, ", expected -1024 to 1024"));
+  if (c.record.count < kMinCodedElements && c.record.count > 0 && p.method != 0) {
+    bad(ErrorCode::kCorruptData, str("method ", p.method, " for ", c.record.count, " elements, fewer than ", kMinCodedElements, " travel as float32"));
+  }
+  try {
+    c.codec = method_by_id(p.method).make(p);
+  } catch (const Error& e) {
+    bad(e.code(), e.what());
+  }
+  return c;
+}
+
+uint64_t manifest_bytes(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const TensorInfo& t : manifest) bytes += 2 + t.name.size() + 2 + 8 * t.shape.size();
+  return bytes;
+}
+
+void write_manifest(ByteWriter& w, const Manifest& manifest) {
+  for (const TensorInfo& t : manifest) {
+    if (t.name.size() > 65535 || t.shape.size() > 255) fail(ErrorCode::kInvalidArgument, "tensor name or shape too long: ", t.name);
+    w.u16(static_cast<uint16_t>(t.name.size()));
+    w.text(t.name);
+    w.u8(static_cast<uint8_t>(t.dtype));
+    w.u8(static_cast<uint8_t>(t.shape.size()));
+    for (const uint64_t d : t.shape) w.u64(d);
+  }
+}
+
+StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count, bool checksum) {
+  StreamInfo info;
+  const auto magic = r.take(4, "magic 'KPDG'");
+  if (!std::equal(magic.begin(), magic.end(), kMagic)) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 0, "not a kpd gradient stream: expected the magic bytes 'KPDG'");
+  }
+  info.major = r.u8("major version");
+  info.minor = r.u8("minor version");
+  if (info.major != kFormatMajor) {
+    throw Error(ErrorCode::kUnsupported, str(r.name(), ": format version ", info.major, ".", info.minor, ", this program reads ", kFormatMajor, ".x"));
+  }
+  const uint16_t flags = r.u16("header flags");
+  if ((flags & ~(kFlagMessage | kFlagStreamed)) != 0) r.corrupt("unknown header flags ", flags);
+  info.is_file = (flags & kFlagMessage) == 0;
+  info.is_streamed = (flags & kFlagStreamed) != 0;
+  info.header_bytes = r.u32("header length");
+  *tensor_count = r.u32("number of tensors");
+  info.total_bytes = r.u64("total length");
+  if (info.is_streamed ? info.total_bytes != kUnknownLength : info.total_bytes != stream.size()) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 16, str("the header says ", info.total_bytes, " bytes, there are ", stream.size()));
+  }
+  info.total_bytes = stream.size();
+  const uint64_t fixed = info.is_file ? kFileHeaderBytes : kMessageHeaderBytes;
+  if (stream.size() < fixed + kChecksumBytes || info.header_bytes < fixed || info.header_bytes > stream.size() - kChecksumBytes) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
+  }
+  if (*tensor_count > limits.max_tensors || *tensor_count > stream.size() / kRecordBytes) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12, str(*tensor_count, " tensors do not fit a stream of ", stream.size(), " bytes"));
+  }
+  if (checksum) {
+    const uint64_t body = stream.size() - kChecksumBytes;
+    if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
+      r.throw_at(static_cast<int>(ErrorCode::kCorruptData), body, "checksum mismatch: the stream is damaged");
+    }
+  }
+  if (info.is_file) {
+    info.seed = r.u64("seed");
+    info.manifest = read_manifest(r, *tensor_count, limits);
+    info.manifest_hash = manifest_hash(info.manifest);
+  } else {
+    info.manifest_hash = r.u64("manifest hash");
+    info.ids.run = r.u64("run id");
+    info.ids.round = r.u64("round");
+    info.ids.client = r.u64("client");
+    info.ids.base_model_hash = r.u64("base model hash");
+    info.ids.weight = r.u64("weight");
+    const auto mac = r.take(16, "MAC field");
+    std::copy(mac.begin(), mac.end(), info.mac.begin());
+  }
+  if (r.offset() > info.header_bytes) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, ", but the manifest ends at ", r.offset()));
+  }
+  read_extensions(r, info.header_bytes);
+  return info;
+}
+
+void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec& codec, const Limits& limits,
+                   std::vector<std::span<const uint8_t>>& segments) {
+  const uint32_t block = 1u << record.params.log2_block;
+  const uint64_t n = segment_count(record.count, block);
+  // A segment has at least a byte, so this also bounds the list before it grows.
+  if (n > r.remaining()) r.corrupt("tensor of ", record.count, " elements needs ", n, " segments, ", r.remaining(), " bytes are left");
+  segments.clear();
+  segments.reserve(n);
+  for (uint64_t i = 0; i < n; ++i) {
+    const SegmentShape shape = segment_shape(record.count, block, i);
+    uint64_t bytes = codec.segment_bytes(shape);
+    if (!codec.fixed_size()) {
+      const uint64_t most = bytes;
+      bytes = r.u32("length of a segment");
+      if (bytes > most) r.corrupt("segment of ", bytes, " bytes, at most ", most, " are possible");
+    }
+    if (bytes < shape.elements / limits.max_elements_per_byte) {
+      r.corrupt("segment of ", bytes, " bytes claims ", shape.elements, " elements");
+    }
+    segments.push_back(r.take(bytes, "segment"));
+  }
+}
+
+}  // namespace kpd::gradient

@@ -1,0 +1,53 @@
+// gradient: the bytes of header and records (docs/format/gradient.md, normative). Private; the one place with these numbers.
+#pragma once
+
+#include <cstdint>
+
+#include "gradient/segment_codec.h"
+#include "kpd/base/bytes.h"
+#include "kpd/gradient/message.h"
+
+namespace kpd::gradient {
+
+inline constexpr uint8_t kMagic[4] = {'K', 'P', 'D', 'G'};
+inline constexpr uint8_t kFormatMajor = 1;
+inline constexpr uint8_t kFormatMinor = 0;
+inline constexpr uint16_t kFlagMessage = 1;         // header flags: message form, else file form
+inline constexpr uint16_t kFlagStreamed = 2;        // total length unknown when the header was written
+inline constexpr uint64_t kUnknownLength = ~0ull;   // total length of a streamed one
+inline constexpr uint64_t kFileHeaderBytes = 32;    // before manifest and extensions
+inline constexpr uint64_t kMessageHeaderBytes = 88;
+inline constexpr uint64_t kRecordBytes = 24;
+inline constexpr uint64_t kChecksumBytes = 4;
+inline constexpr uint64_t kExtensionHeadBytes = 6;
+inline constexpr uint16_t kCriticalExtension = 0x8000;
+inline constexpr uint64_t kSharedClient = ~0ull;    // the client id from which a shared rotation is derived
+
+// Keys of tensor `index`: the first 8 bytes (little-endian) of SHA-256("kpd-gradient-1" secret[32] run round client index kind), all
+// integers u64 little-endian, kind 0 = rotation, 1 = own. A shared rotation has client = kSharedClient.
+TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t index, const WireParams& params);
+
+// What travels for a tensor of `count` elements under a codec's params: float32 below kMinCodedElements, rounds resolved.
+WireParams resolve_params(const WireParams& params, uint64_t count);
+
+void write_record(ByteWriter& w, uint64_t count, DType dtype, const WireParams& params);
+// Reads and checks one record; makes its codec (null for an empty tensor).
+struct CheckedRecord {
+  TensorRecord record;
+  std::unique_ptr<SegmentCodec> codec;
+};
+CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits);
+
+uint64_t manifest_bytes(const Manifest& manifest);
+void write_manifest(ByteWriter& w, const Manifest& manifest);
+
+// Header up to and including manifest and extensions; leaves the reader at the first record. Checks magic, version, lengths and, unless
+// `checksum` is false, the CRC-32.
+StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count,
+                       bool checksum = true);
+
+// Where the segments of a tensor lie. `segments` gets one span each. Throws on lengths that disagree with the record.
+void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec& codec, const Limits& limits,
+                   std::vector<std::span<const uint8_t>>& segments);
+
+}  // namespace kpd::gradient

@@ -1,0 +1,152 @@
+// io: choice of the format, raw .f32, and what is checked for all formats alike.
+#include "kpd/io/tensors.h"
+
+#include <bit>
+
+#include "kpd/base/error.h"
+#include "kpd/io/npy.h"
+#include "text.h"
+
+namespace kpd::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "mapped tensors are little-endian; other machines need a byte swap here");
+
+constexpr const char* kKnown = ".npy, .safetensors or .f32";
+
+std::string extension_of(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  const size_t slash = path.rfind('/');
+  if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) return "";
+  std::string extension = path.substr(dot);
+  for (char& c : extension) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return extension;
+}
+
+bool format_by_extension(const std::string& path, TensorFormat& format) {
+  const std::string extension = extension_of(path);
+  if (extension == ".npy") {
+    format = TensorFormat::kNpy;
+  } else if (extension == ".safetensors") {
+    format = TensorFormat::kSafetensors;
+  } else if (extension == ".f32") {
+    format = TensorFormat::kRawF32;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+TensorFormat detect(const std::string& path, std::span<const uint8_t> bytes) {
+  TensorFormat format;
+  const bool known = format_by_extension(path, format);
+  if (looks_like_npy(bytes)) {
+    if (known && format != TensorFormat::kNpy) {
+      fail(ErrorCode::kCorruptData, printable_path(path), ": byte 0: the content is .npy, expected .",
+           tensor_format_name(format), " from the file's name");
+    }
+    return TensorFormat::kNpy;
+  }
+  if (known) return format;
+  if (looks_like_safetensors(bytes)) return TensorFormat::kSafetensors;
+  fail(ErrorCode::kUnsupported, printable_path(path), ": byte 0: neither name nor content is one of ", kKnown);
+}
+
+TensorEntry parse_raw_f32(std::span<const uint8_t> bytes, const std::string& path, const Limits& limits) {
+  if (bytes.size() % sizeof(float) != 0) {
+    fail(ErrorCode::kCorruptData, printable_path(path), ": byte ", bytes.size(),
+         ": the file ends, expected a multiple of 4 bytes (float32)");
+  }
+  TensorEntry entry;
+  entry.shape = {bytes.size() / sizeof(float)};
+  entry.count = element_count(entry.shape, limits, printable_path(path));
+  entry.data = bytes.data();
+  return entry;
+}
+
+void check_for_saving(const std::string& path, TensorFormat format, std::span<const TensorEntry> tensors) {
+  Limits limits;
+  limits.max_elements = UINT64_MAX / 4;  // what we hold may be written; only its consistency is checked
+  for (const TensorEntry& tensor : tensors) {
+    const std::string where = str(printable_path(path), ": tensor '", printable(tensor.name), "'");
+    if (element_count(tensor.shape, limits, where) != tensor.count) {
+      fail(ErrorCode::kInvalidArgument, where, " has ", tensor.count, " elements, expected the product of its shape");
+    }
+  }
+  if (format == TensorFormat::kSafetensors) return;
+  if (tensors.size() != 1) {
+    fail(ErrorCode::kInvalidArgument, printable_path(path), ": ", tensors.size(), " tensors, expected one for .",
+         tensor_format_name(format), "; use .safetensors");
+  }
+  const DType dtype = tensors[0].dtype;
+  if (format == TensorFormat::kRawF32 && dtype != DType::kFloat32) {
+    fail(ErrorCode::kInvalidArgument, printable_path(path), ": elements of type ", dtype_name(dtype),
+         ", expected float32 for .f32");
+  }
+}
+
+}  // namespace
+
+const char* tensor_format_name(TensorFormat format) {
+  switch (format) {
+    case TensorFormat::kNpy:
+      return "npy";
+    case TensorFormat::kSafetensors:
+      return "safetensors";
+    case TensorFormat::kRawF32:
+      return "f32";
+  }
+  return "unknown";
+}
+
+TensorFormat tensor_format_of(const std::string& path) {
+  TensorFormat format;
+  if (!format_by_extension(path, format)) {
+    fail(ErrorCode::kInvalidArgument, printable_path(path), ": extension '", printable(extension_of(path)), "', expected ",
+         kKnown);
+  }
+  return format;
+}
+
+TensorFile load_tensors(const std::string& path, const Limits& limits) {
+  TensorFile result;
+  result.file = map_file(path);
+  const auto bytes = result.file.bytes();
+  result.format = detect(path, bytes);
+  switch (result.format) {
+    case TensorFormat::kNpy:
+      result.tensors.push_back(parse_npy(bytes, path, limits));
+      break;
+    case TensorFormat::kSafetensors: {
+      SafetensorsFile parsed = parse_safetensors(bytes, path, limits);
+      result.tensors = std::move(parsed.tensors);
+      result.metadata = std::move(parsed.metadata);
+      break;
+    }
+    case TensorFormat::kRawF32:
+      result.tensors.push_back(parse_raw_f32(bytes, path, limits));
+      break;
+  }
+  return result;
+}
+
+void save_tensors(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {
+  const TensorFormat format = tensor_format_of(path);
+  check_for_saving(path, format, tensors);
+  switch (format) {
+    case TensorFormat::kNpy:
+      save_npy(path, tensors[0]);
+      return;
+    case TensorFormat::kSafetensors:
+      save_safetensors(path, tensors, metadata);
+      return;
+    case TensorFormat::kRawF32:
+      write_file(path, {static_cast<const uint8_t*>(tensors[0].data), tensors[0].count * sizeof(float)});
+      return;
+  }
+}
+
+}  // namespace kpd::io

@@ -1,0 +1,328 @@
+// kernels: the Walsh-Hadamard butterflies with Highway (hadamard.h).
+//
+// A transform is a few passes over a block that fits the first-level cache. The first pass does the stages inside a vector by shuffles and three (or
+// four) stages across vectors; each later pass does as many stages as the registers hold. Signs and scales ride on the first loads and
+// the last stores. Only adds, subtracts and sign flips, so no vector width changes a result.
+#include "base/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/hadamard.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "kernels/hadamard.h"
+#include "kpd/base/cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kpd::kernels {
+namespace HWY_NAMESPACE {
+
+#if KPD_TARGET_IS_SCALAR
+void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) { scalar::fwht(y, n, in, out); }
+void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) { scalar::flip_scale(in, n, dst, accumulate); }
+Magnitude MagnitudeOf(const float* x, size_t n) { return scalar::magnitude(x, n); }
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using DU = hn::RebindToUnsigned<D>;
+using V = hn::Vec<D>;
+using VU = hn::Vec<DU>;
+inline constexpr size_t kLanes = hn::MaxLanes(D());
+// Radix of a pass: as many vectors as the register file holds beside temporaries.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
+inline constexpr size_t kRadix = 16;
+#else
+inline constexpr size_t kRadix = 8;
+#endif
+
+// The sign bits of elements [i, i + kLanes) as a vector of 0 or 0x80000000; i is a multiple of kLanes.
+HWY_INLINE VU sign_mask(const uint32_t* signs, size_t i) {
+  const DU du;
+  const uint32_t word = signs[i / 32] >> (i % 32);
+#if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
+  const VU shift = hn::Sub(hn::Set(du, 31), hn::Iota(du, 0));
+  return hn::And(hn::Shl(hn::Set(du, word), shift), hn::Set(du, 0x80000000u));
+#else
+  // No variable shift before AVX2: 1 << lane by a table, then spread "nonzero" to the sign bit.
+  HWY_ALIGN static constexpr uint32_t kBit[4] = {1, 2, 4, 8};
+  const VU bit = hn::Load(du, kBit);
+  const VU hit = hn::VecFromMask(du, hn::Eq(hn::And(hn::Set(du, word), bit), bit));
+  return hn::And(hit, hn::Set(du, 0x80000000u));
+#endif
+}
+
+template <bool kSigns, bool kScale>
+struct Edge {
+  const uint32_t* signs;
+  V scale;
+  HWY_INLINE V operator()(V v, size_t i) const {
+    const D d;
+    if constexpr (kScale) v = hn::Mul(v, scale);
+    if constexpr (kSigns) v = hn::BitCast(d, hn::Xor(hn::BitCast(DU(), v), sign_mask(signs, i)));
+    return v;
+  }
+};
+
+// One stage inside the vector: lanes l and l + h of each group of 2h.
+template <size_t h>
+HWY_INLINE V swap_lanes(V v) {
+  const D d;
+  if constexpr (h == 1) return hn::Shuffle2301(v);
+  if constexpr (h == 2) return hn::Shuffle1032(v);
+#if HWY_TARGET <= HWY_AVX2
+  if constexpr (h == 4 && kLanes == 8) {
+    const hn::Half<D> dh;
+    return hn::Combine(d, hn::LowerHalf(dh, v), hn::UpperHalf(dh, v));
+  }
+  if constexpr (h == 4 && kLanes == 16) return hn::SwapAdjacentBlocks(v);
+  if constexpr (h == 8) {
+    const hn::Half<D> dh;
+    return hn::Combine(d, hn::LowerHalf(dh, v), hn::UpperHalf(dh, v));
+  }
+#endif
+  (void)d;
+  return v;
+}
+
+template <size_t h>
+HWY_INLINE V lane_stage(V v) {
+  const DU du;
+  const VU upper = hn::VecFromMask(du, hn::Ne(hn::And(hn::Iota(du, 0), hn::Set(du, h)), hn::Zero(du)));
+  const VU sign = hn::And(upper, hn::Set(du, 0x80000000u));
+  return hn::Add(swap_lanes<h>(v), hn::BitCast(D(), hn::Xor(hn::BitCast(du, v), sign)));
+}
+
+HWY_INLINE V lane_stages(V v) {
+  v = lane_stage<1>(v);
+  v = lane_stage<2>(v);
+  if constexpr (kLanes >= 8) v = lane_stage<4>(v);
+  if constexpr (kLanes >= 16) v = lane_stage<8>(v);
+  return v;
+}
+
+// log2(R) stages across R vectors.
+template <size_t R>
+HWY_INLINE void vector_stages(V* HWY_RESTRICT v) {
+  HWY_UNROLL(4)
+  for (size_t h = 1; h < R; h *= 2) {
+    HWY_UNROLL(8)
+    for (size_t p = 0; p < R / 2; ++p) {
+      const size_t i = (p / h) * 2 * h + p % h;
+      const V a = v[i], b = v[i + h];
+      v[i] = hn::Add(a, b);
+      v[i + h] = hn::Sub(a, b);
+    }
+  }
+}
+
+struct Store {
+  float* dst;
+  HWY_INLINE void operator()(V v, size_t i) const { hn::StoreU(v, D(), dst + i); }
+};
+
+template <class Out, bool kAccumulate>
+struct StoreEdge {
+  float* dst;
+  Out edge;
+  HWY_INLINE void operator()(V v, size_t i) const {
+    const D d;
+    V r = edge(v, i);
+    if constexpr (kAccumulate) r = hn::Add(hn::LoadU(d, dst + i), r);
+    hn::StoreU(r, d, dst + i);
+  }
+};
+
+// First pass over [0, n): stages h < R * kLanes.
+template <size_t R, class In, class St>
+HWY_INLINE void first_pass(const float* src, size_t n, const In& in, const St& store) {
+  const D d;
+  for (size_t i = 0; i < n; i += R * kLanes) {
+    V v[R];
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < R; ++j) v[j] = lane_stages(in(hn::LoadU(d, src + i + j * kLanes), i + j * kLanes));
+    vector_stages<R>(v);
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < R; ++j) store(v[j], i + j * kLanes);
+  }
+}
+
+// A later pass: stages h, 2h, ..., (R/2) h.
+template <size_t R, class St>
+HWY_INLINE void strided_pass(const float* y, size_t n, size_t h, const St& store) {
+  const D d;
+  for (size_t base = 0; base < n; base += R * h) {
+    for (size_t i = base; i < base + h; i += kLanes) {
+      V v[R];
+      HWY_UNROLL(16)
+      for (size_t j = 0; j < R; ++j) v[j] = hn::LoadU(d, y + i + j * h);
+      vector_stages<R>(v);
+      HWY_UNROLL(16)
+      for (size_t j = 0; j < R; ++j) store(v[j], i + j * h);
+    }
+  }
+}
+
+template <class St>
+HWY_INLINE void strided_pass_radix(size_t radix, const float* y, size_t n, size_t h, const St& store) {
+  switch (radix) {
+    case 2:
+      return strided_pass<2>(y, n, h, store);
+    case 4:
+      return strided_pass<4>(y, n, h, store);
+    case 8:
+      return strided_pass<8>(y, n, h, store);
+    default:
+      if constexpr (kRadix >= 16) return strided_pass<16>(y, n, h, store);
+  }
+}
+
+// Radix of the pass that starts at stage h of an n-point transform: the remaining stages are spread evenly over as few passes as possible.
+HWY_INLINE size_t pass_radix(size_t n, size_t h) {
+  size_t stages = 0;
+  for (size_t r = n / h; r > 1; r /= 2) ++stages;
+  size_t max_stages = 0;
+  for (size_t r = kRadix; r > 1; r /= 2) ++max_stages;
+  const size_t passes = (stages + max_stages - 1) / max_stages;
+  return size_t{1} << ((stages + passes - 1) / passes);
+}
+
+template <class In, class Last>
+HWY_NOINLINE void run(float* y, size_t n, const float* src, const In& in, const Last& last) {
+  const Store store{y};
+  size_t h = kRadix * kLanes;
+  if (n == h) {
+    first_pass<kRadix>(src, n, in, last);
+    return;
+  }
+  if (n < h) {  // 4 kLanes and more; smaller ones go to the scalar code
+    if (n == 4 * kLanes) return first_pass<4>(src, n, in, last);
+    if (n == 8 * kLanes) return first_pass<8>(src, n, in, last);
+    return;
+  }
+  first_pass<kRadix>(src, n, in, store);
+  while (h < n) {
+    const size_t radix = pass_radix(n, h);
+    if (h * radix == n) {
+      strided_pass_radix(radix, y, n, h, last);
+    } else {
+      strided_pass_radix(radix, y, n, h, store);
+    }
+    h *= radix;
+  }
+}
+
+template <class In>
+void run_out(float* y, size_t n, const float* src, const In& in, const HadamardOut* out) {
+  const D d;
+  if (out == nullptr) return run(y, n, src, in, Store{y});
+  const V scale = hn::Set(d, out->scale);
+  if (out->signs == nullptr) {
+    using Out = Edge<false, true>;
+    const Out edge{nullptr, scale};
+    return out->accumulate ? run(y, n, src, in, StoreEdge<Out, true>{out->dst, edge})
+                           : run(y, n, src, in, StoreEdge<Out, false>{out->dst, edge});
+  }
+  using Out = Edge<true, true>;
+  const Out edge{out->signs, scale};
+  return out->accumulate ? run(y, n, src, in, StoreEdge<Out, true>{out->dst, edge})
+                         : run(y, n, src, in, StoreEdge<Out, false>{out->dst, edge});
+}
+
+void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
+  const D d;
+  if (n < 4 * kLanes) return scalar::fwht(y, n, in, out);
+  const V scale = hn::Set(d, in.scale);
+  if (in.signs == nullptr) return run_out(y, n, in.src, Edge<false, true>{nullptr, scale}, out);
+  return run_out(y, n, in.src, Edge<true, true>{in.signs, scale}, out);
+}
+
+void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
+  const D d;
+  const V scale = hn::Set(d, in.scale);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    V v = hn::Mul(hn::LoadU(d, in.src + i), scale);
+    if (in.signs != nullptr) v = hn::BitCast(d, hn::Xor(hn::BitCast(DU(), v), sign_mask(in.signs, i)));
+    if (accumulate) v = hn::Add(hn::LoadU(d, dst + i), v);
+    hn::StoreU(v, d, dst + i);
+  }
+  for (; i < n; ++i) {
+    float v = in.src[i] * in.scale;
+    if (in.signs != nullptr && ((in.signs[i / 32] >> (i % 32)) & 1) != 0) v = -v;
+    dst[i] = accumulate ? dst[i] + v : v;
+  }
+}
+
+Magnitude MagnitudeOf(const float* x, size_t n) {
+  const D d;
+  const DU du;
+  const hn::CappedTag<double, 8> dd;
+  const hn::Rebind<float, decltype(dd)> dh;  // half as many floats as one double vector holds
+  constexpr size_t kDoubles = hn::MaxLanes(dd);
+  constexpr size_t kSums = 16 / kDoubles;
+  using VD = hn::Vec<decltype(dd)>;
+  VD sums[kSums];
+  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
+  VU most = hn::Zero(du);
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    HWY_UNROLL(8)
+    for (size_t s = 0; s < kSums; ++s) {
+      const VD v = hn::PromoteTo(dd, hn::LoadU(dh, x + i + s * kDoubles));
+      sums[s] = hn::Add(sums[s], hn::Mul(v, v));
+    }
+    HWY_UNROLL(4)
+    for (size_t l = 0; l < 16; l += kLanes) {
+      const VU bits = hn::And(hn::BitCast(du, hn::LoadU(d, x + i + l)), hn::Set(du, 0x7fffffffu));
+      most = hn::BitCast(du, hn::Max(hn::BitCast(hn::RebindToSigned<DU>(), most), hn::BitCast(hn::RebindToSigned<DU>(), bits)));
+    }
+  }
+  double lanes[16];
+  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], dd, lanes + s * kDoubles);
+  uint32_t maxes[kLanes];
+  hn::StoreU(most, du, maxes);
+  uint32_t max_bits = 0;
+  for (size_t l = 0; l < kLanes; ++l) max_bits = maxes[l] > max_bits ? maxes[l] : max_bits;
+  for (; i < n; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, x + i, 4);
+    bits &= 0x7fffffffu;
+    max_bits = bits > max_bits ? bits : max_bits;
+    const double v = x[i];
+    lanes[i % 16] += v * v;
+  }
+  for (size_t step = 8; step > 0; step /= 2) {
+    for (size_t l = 0; l < step; ++l) lanes[l] += lanes[l + step];
+  }
+  return {max_bits, lanes[0]};
+}
+
+#endif  // KPD_TARGET_IS_SCALAR
+}  // namespace HWY_NAMESPACE
+}  // namespace kpd::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kpd::kernels {
+HWY_EXPORT(Fwht);
+HWY_EXPORT(FlipScale);
+HWY_EXPORT(MagnitudeOf);
+
+void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
+  if (use_scalar_kernels()) return scalar::fwht(y, n, in, out);
+  HWY_DYNAMIC_DISPATCH(Fwht)(y, n, in, out);
+}
+
+void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
+  if (use_scalar_kernels()) return scalar::flip_scale(in, n, dst, accumulate);
+  HWY_DYNAMIC_DISPATCH(FlipScale)(in, n, dst, accumulate);
+}
+
+Magnitude magnitude(const float* x, size_t n) {
+  if (use_scalar_kernels()) return scalar::magnitude(x, n);
+  return HWY_DYNAMIC_DISPATCH(MagnitudeOf)(x, n);
+}
+}  // namespace kpd::kernels
+#endif

@@ -1,0 +1,58 @@
+// kernels: the plain reference of hadamard.h. Every fast path is tested against it, bit for bit.
+#include <bit>
+
+#include "kernels/hadamard.h"
+
+namespace kpd::kernels::scalar {
+namespace {
+
+bool bit_at(const uint32_t* words, size_t i) { return words != nullptr && ((words[i / 32] >> (i % 32)) & 1) != 0; }
+
+float edge(float v, const uint32_t* signs, size_t i, float scale) {
+  const float scaled = scale == 1.0f ? v : v * scale;
+  return bit_at(signs, i) ? -scaled : scaled;
+}
+
+}  // namespace
+
+void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
+  for (size_t i = 0; i < n; ++i) y[i] = edge(in.src[i], in.signs, i, in.scale);
+  for (size_t h = 1; h < n; h *= 2) {
+    for (size_t base = 0; base < n; base += 2 * h) {
+      for (size_t i = base; i < base + h; ++i) {
+        const float a = y[i], b = y[i + h];
+        y[i] = a + b;
+        y[i + h] = a - b;
+      }
+    }
+  }
+  if (out == nullptr) return;
+  for (size_t i = 0; i < n; ++i) {
+    const float v = edge(y[i], out->signs, i, out->scale);
+    out->dst[i] = out->accumulate ? out->dst[i] + v : v;
+  }
+}
+
+void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
+  for (size_t i = 0; i < n; ++i) {
+    const float v = edge(in.src[i], in.signs, i, in.scale);
+    dst[i] = accumulate ? dst[i] + v : v;
+  }
+}
+
+Magnitude magnitude(const float* x, size_t n) {
+  uint32_t max_bits = 0;
+  double lanes[16] = {};
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+    max_bits = bits > max_bits ? bits : max_bits;
+    const double v = x[i];
+    lanes[i % 16] += v * v;
+  }
+  for (size_t step = 8; step > 0; step /= 2) {
+    for (size_t l = 0; l < step; ++l) lanes[l] += lanes[l + step];
+  }
+  return {max_bits, lanes[0]};
+}
+
+}  // namespace kpd::kernels::scalar

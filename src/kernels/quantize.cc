@@ -1,0 +1,273 @@
+// kernels: quantization to bit planes with Highway (quantize.h), 1 to 4 bits; more bits take the scalar search.
+#include "base/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/quantize.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "kernels/quantize.h"
+#include "kpd/base/cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kpd::kernels {
+namespace HWY_NAMESPACE {
+
+#if KPD_TARGET_IS_SCALAR
+QuantizeSums QuantizePlanes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
+  return scalar::quantize_planes(y, n, t, planes);
+}
+void DequantizePlanes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y) {
+  scalar::dequantize_planes(planes, n, bits, levels, y);
+}
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using DU = hn::RebindToUnsigned<D>;
+using DI = hn::RebindToSigned<D>;
+using DD = hn::CappedTag<double, 8>;
+using DH = hn::Rebind<float, DD>;
+using V = hn::Vec<D>;
+using VU = hn::Vec<DU>;
+using VI = hn::Vec<DI>;
+using VD = hn::Vec<DD>;
+using M = hn::Mask<D>;
+inline constexpr size_t kLanes = hn::MaxLanes(D());
+inline constexpr size_t kDoubles = hn::MaxLanes(DD());
+inline constexpr size_t kVecs = 16 / kLanes;    // vectors in a group of 16 elements, the step of every loop
+inline constexpr size_t kSums = 16 / kDoubles;  // double vectors in the 16 lanes of a sum
+
+// Two bytes of a plane from the masks of 16 elements.
+HWY_INLINE void store_bits(const M* masks, uint8_t* dst) {
+  const D d;
+  if constexpr (kLanes >= 8) {
+    for (size_t v = 0; v < kVecs; ++v) hn::StoreMaskBits(d, masks[v], dst + v * kLanes / 8);
+  } else {
+    uint8_t nibble[8];
+    for (size_t v = 0; v < kVecs; ++v) hn::StoreMaskBits(d, masks[v], nibble + v);
+    dst[0] = static_cast<uint8_t>(nibble[0] | nibble[1] << 4);
+    dst[1] = static_cast<uint8_t>(nibble[2] | nibble[3] << 4);
+  }
+}
+
+HWY_INLINE void load_bits(const uint8_t* src, M* masks) {
+  const D d;
+  if constexpr (kLanes >= 8) {
+    for (size_t v = 0; v < kVecs; ++v) masks[v] = hn::LoadMaskBits(d, src + v * kLanes / 8);
+  } else {
+    for (size_t v = 0; v < kVecs; ++v) {
+      const uint8_t nibble[8] = {static_cast<uint8_t>(src[v / 2] >> (v % 2 * 4) & 15)};
+      masks[v] = hn::LoadMaskBits(d, nibble);
+    }
+  }
+}
+
+HWY_INLINE M sign_bit(V v) {
+  const DI di;
+  return hn::MaskFromVec(hn::BitCast(D(), hn::BroadcastSignBit(hn::BitCast(di, v))));
+}
+
+// sums += |y| * level over one group of 16: exact products, element i to lane i % 16.
+template <class LoadLevel>
+HWY_INLINE void add_products(const float* y, const LoadLevel& load_level, VD* sums) {
+  const DD dd;
+  const DH dh;
+  for (size_t s = 0; s < kSums; ++s) {
+    const VD a = hn::Abs(hn::PromoteTo(dd, hn::LoadU(dh, y + s * kDoubles)));
+    sums[s] = hn::Add(sums[s], hn::Mul(a, load_level(s)));
+  }
+}
+
+struct OneLevel {
+  VD level;
+  HWY_INLINE VD operator()(size_t) const { return level; }
+};
+
+struct LevelBuffer {
+  const float* level16;
+  HWY_INLINE VD operator()(size_t s) const { return hn::PromoteTo(DD(), hn::Load(DH(), level16 + s * kDoubles)); }
+};
+
+// Elements [full, n) by the reference rules, then all sums.
+template <int kBits>
+HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const QuantizeTable& t, uint8_t* planes,
+                               const VD* sums, const VI* above_counts, V least) {
+  constexpr size_t kLevels = size_t{1} << (kBits - 1);
+  const D d;
+  double lanes[16];
+  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], DD(), lanes + s * kDoubles);
+  uint32_t counts[kLevels + 1] = {};
+  counts[0] = static_cast<uint32_t>(full);
+  for (size_t k = 1; k < kLevels; ++k) {
+    counts[k] = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(DI(), above_counts[k])));
+    counts[k - 1] -= counts[k];
+  }
+  QuantizeSums result;
+  result.has_zero = hn::GetLane(hn::MinOfLanes(d, least)) == 0.0f;
+  if (full < n) {
+    const size_t stride = plane_bytes(n);
+    for (int p = 0; p < kBits; ++p) {
+      for (size_t b = full / 8; b < stride; ++b) planes[static_cast<size_t>(p) * stride + b] = 0;
+    }
+  }
+  for (size_t i = full; i < n; ++i) {
+    uint32_t raw;
+    std::memcpy(&raw, y + i, 4);
+    const float a = y[i] < 0 ? -y[i] : y[i];
+    uint32_t m = 0;
+    while (m + 1 < kLevels && a >= t.thresholds[m]) ++m;
+    ++counts[m];
+    result.has_zero |= a == 0.0f;
+    lanes[i % 16] += static_cast<double>(a) * static_cast<double>(t.levels[m]);
+    const uint32_t code = (raw >> 31) << (kBits - 1) | m;
+    for (int p = 0; p < kBits; ++p) {
+      const uint32_t bit = (code >> (kBits - 1 - p)) & 1;
+      planes[static_cast<size_t>(p) * plane_bytes(n) + i / 8] |= static_cast<uint8_t>(bit << (i % 8));
+    }
+  }
+  result.dot = sum_lanes(lanes);
+  result.q2 = sum_level_squares(counts, t.levels, kLevels);
+  return result;
+}
+
+template <int kBits>
+HWY_NOINLINE QuantizeSums quantize_bits(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
+  constexpr size_t kLevels = size_t{1} << (kBits - 1);
+  const D d;
+  const DU du;
+  const DI di;
+  const DD dd;
+  const size_t stride = plane_bytes(n);
+  V levels[kLevels], thresholds[kLevels];
+  VI counts[kLevels];
+  for (size_t k = 0; k < kLevels; ++k) {
+    levels[k] = hn::Set(d, t.levels[k]);
+    thresholds[k] = hn::Set(d, k > 0 ? t.thresholds[k - 1] : 0.0f);
+    counts[k] = hn::Zero(di);
+  }
+  VD sums[kSums];
+  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
+  V least = hn::Set(d, 1e30f);
+  HWY_ALIGN float level16[16];
+  const size_t full = n / 16 * 16;
+  for (size_t i = 0; i < full; i += 16) {
+    M sign[kVecs], bit[kBits][kVecs];
+    HWY_UNROLL(4)
+    for (size_t v = 0; v < kVecs; ++v) {
+      const V x = hn::LoadU(d, y + i + v * kLanes);
+      sign[v] = sign_bit(x);
+      const V abs = hn::BitCast(d, hn::And(hn::BitCast(du, x), hn::Set(du, 0x7fffffffu)));
+      least = hn::Min(least, abs);
+      V level = levels[0];
+      HWY_UNROLL(8)
+      for (size_t k = 1; k < kLevels; ++k) {
+        const M above = hn::Ge(abs, thresholds[k]);
+        level = hn::IfThenElse(above, levels[k], level);
+        counts[k] = hn::Sub(counts[k], hn::BitCast(di, hn::VecFromMask(d, above)));
+        // Bit j of a count of thresholds passed is the parity of those whose number is a multiple of 2^j.
+        HWY_UNROLL(3)
+        for (size_t j = 0; j + 1 < kBits; ++j) {
+          if (k % (size_t{1} << j) != 0) continue;
+          bit[j][v] = k == (size_t{1} << j) ? above : hn::Xor(bit[j][v], above);
+        }
+      }
+      if constexpr (kBits > 1) hn::Store(level, d, level16 + v * kLanes);
+    }
+    store_bits(sign, planes + i / 8);
+    for (size_t j = 0; j + 1 < kBits; ++j) store_bits(bit[j], planes + (kBits - 1 - j) * stride + i / 8);
+    if constexpr (kBits > 1) {
+      add_products(y + i, LevelBuffer{level16}, sums);
+    } else {
+      add_products(y + i, OneLevel{hn::Set(dd, static_cast<double>(t.levels[0]))}, sums);
+    }
+  }
+  return finish<kBits>(y, n, full, t, planes, sums, counts, least);
+}
+
+template <int kBits>
+HWY_NOINLINE void dequantize_bits(const uint8_t* planes, size_t n, const float* level_table, float* y) {
+  constexpr size_t kLevels = size_t{1} << (kBits - 1);
+  const D d;
+  const DU du;
+  const size_t stride = plane_bytes(n);
+  V levels[kLevels];
+  for (size_t k = 0; k < kLevels; ++k) levels[k] = hn::Set(d, level_table[k]);
+  const V sign_only = hn::BitCast(d, hn::Set(du, 0x80000000u));
+  const size_t full = n / 16 * 16;
+  for (size_t i = 0; i < full; i += 16) {
+    M sign[kVecs], bit[kBits][kVecs];
+    load_bits(planes + i / 8, sign);
+    for (size_t j = 0; j + 1 < kBits; ++j) load_bits(planes + (kBits - 1 - j) * stride + i / 8, bit[j]);
+    for (size_t v = 0; v < kVecs; ++v) {
+      V level[kLevels];
+      for (size_t k = 0; k < kLevels; ++k) level[k] = levels[k];
+      // Halve the candidates by one magnitude bit at a time, least significant first.
+      HWY_UNROLL(3)
+      for (size_t j = 0; j + 1 < kBits; ++j) {
+        HWY_UNROLL(4)
+        for (size_t k = 0; k < kLevels >> (j + 1); ++k) level[k] = hn::IfThenElse(bit[j][v], level[2 * k + 1], level[2 * k]);
+      }
+      hn::StoreU(hn::Or(level[0], hn::IfThenElseZero(sign[v], sign_only)), d, y + i + v * kLanes);
+    }
+  }
+  for (size_t i = full; i < n; ++i) {
+    uint32_t code = 0;
+    for (int p = 1; p < kBits; ++p) code = code << 1 | ((planes[static_cast<size_t>(p) * stride + i / 8] >> (i % 8)) & 1);
+    y[i] = ((planes[i / 8] >> (i % 8)) & 1) != 0 ? -level_table[code] : level_table[code];
+  }
+}
+
+QuantizeSums QuantizePlanes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
+  switch (t.bits) {
+    case 1:
+      return quantize_bits<1>(y, n, t, planes);
+    case 2:
+      return quantize_bits<2>(y, n, t, planes);
+    case 3:
+      return quantize_bits<3>(y, n, t, planes);
+    case 4:
+      return quantize_bits<4>(y, n, t, planes);
+    default:
+      return scalar::quantize_planes(y, n, t, planes);
+  }
+}
+
+void DequantizePlanes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y) {
+  switch (bits) {
+    case 1:
+      return dequantize_bits<1>(planes, n, levels, y);
+    case 2:
+      return dequantize_bits<2>(planes, n, levels, y);
+    case 3:
+      return dequantize_bits<3>(planes, n, levels, y);
+    case 4:
+      return dequantize_bits<4>(planes, n, levels, y);
+    default:
+      return scalar::dequantize_planes(planes, n, bits, levels, y);
+  }
+}
+#endif  // KPD_TARGET_IS_SCALAR
+}  // namespace HWY_NAMESPACE
+}  // namespace kpd::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kpd::kernels {
+HWY_EXPORT(QuantizePlanes);
+HWY_EXPORT(DequantizePlanes);
+
+QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
+  if (use_scalar_kernels()) return scalar::quantize_planes(y, n, t, planes);
+  return HWY_DYNAMIC_DISPATCH(QuantizePlanes)(y, n, t, planes);
+}
+
+void dequantize_planes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y) {
+  if (use_scalar_kernels()) return scalar::dequantize_planes(planes, n, bits, levels, y);
+  HWY_DYNAMIC_DISPATCH(DequantizePlanes)(planes, n, bits, levels, y);
+}
+}  // namespace kpd::kernels
+#endif

@@ -1,0 +1,111 @@
+// kernels: uniform quantization and dot products with Highway (uniform.h).
+#include "base/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/uniform.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "kernels/quantize.h"
+#include "kernels/uniform.h"
+#include "kpd/base/cpu.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kpd::kernels {
+namespace HWY_NAMESPACE {
+
+#if KPD_TARGET_IS_SCALAR
+void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) { scalar::quantize_uniform(y, n, inverse, index); }
+void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
+  scalar::quantize_dithered(y, offset, n, inverse, index);
+}
+double Dot(const float* a, const float* b, size_t n) { return scalar::dot(a, b, n); }
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, 16>;
+using DI = hn::RebindToSigned<D>;
+using D16 = hn::Rebind<int16_t, D>;
+using DD = hn::CappedTag<double, 8>;
+using DH = hn::Rebind<float, DD>;
+using V = hn::Vec<D>;
+using VD = hn::Vec<DD>;
+inline constexpr size_t kLanes = hn::MaxLanes(D());
+inline constexpr size_t kDoubles = hn::MaxLanes(DD());
+inline constexpr size_t kSums = 16 / kDoubles;
+
+// Clamped before the conversion: beyond the 32-bit range it is not the same on every machine.
+HWY_INLINE void store_index(V v, int16_t* dst) {
+  const D d;
+  const V clamped = hn::Min(hn::Max(v, hn::Set(d, -32768.0f)), hn::Set(d, 32767.0f));
+  hn::StoreU(hn::DemoteTo(D16(), hn::ConvertTo(DI(), clamped)), D16(), dst);
+}
+
+void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
+  const D d;
+  const V factor = hn::Set(d, inverse), half = hn::Set(d, 0.5f);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const V v = hn::Mul(hn::LoadU(d, y + i), factor);
+    store_index(hn::CopySign(hn::Add(hn::Abs(v), half), v), index + i);
+  }
+  scalar::quantize_uniform(y + i, n - i, inverse, index + i);
+}
+
+void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
+  const D d;
+  const V factor = hn::Set(d, inverse);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const V scaled = hn::Mul(hn::LoadU(d, y + i), factor);
+    store_index(hn::Floor(hn::Add(scaled, hn::LoadU(d, offset + i))), index + i);
+  }
+  scalar::quantize_dithered(y + i, offset + i, n - i, inverse, index + i);
+}
+
+double Dot(const float* a, const float* b, size_t n) {
+  const DD dd;
+  const DH dh;
+  VD sums[kSums];
+  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    HWY_UNROLL(8)
+    for (size_t s = 0; s < kSums; ++s) {
+      const VD x = hn::PromoteTo(dd, hn::LoadU(dh, a + i + s * kDoubles));
+      const VD z = hn::PromoteTo(dd, hn::LoadU(dh, b + i + s * kDoubles));
+      sums[s] = hn::Add(sums[s], hn::Mul(x, z));
+    }
+  }
+  double lanes[16];
+  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], dd, lanes + s * kDoubles);
+  for (; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum_lanes(lanes);
+}
+#endif  // KPD_TARGET_IS_SCALAR
+}  // namespace HWY_NAMESPACE
+}  // namespace kpd::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kpd::kernels {
+HWY_EXPORT(QuantizeUniform);
+HWY_EXPORT(QuantizeDithered);
+HWY_EXPORT(Dot);
+
+void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
+  if (use_scalar_kernels()) return scalar::quantize_uniform(y, n, inverse, index);
+  HWY_DYNAMIC_DISPATCH(QuantizeUniform)(y, n, inverse, index);
+}
+
+void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
+  if (use_scalar_kernels()) return scalar::quantize_dithered(y, offset, n, inverse, index);
+  HWY_DYNAMIC_DISPATCH(QuantizeDithered)(y, offset, n, inverse, index);
+}
+
+double dot(const float* a, const float* b, size_t n) {
+  if (use_scalar_kernels()) return scalar::dot(a, b, n);
+  return HWY_DYNAMIC_DISPATCH(Dot)(a, b, n);
+}
+}  // namespace kpd::kernels
+#endif

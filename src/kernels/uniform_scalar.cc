@@ -1,0 +1,35 @@
+// kernels: the plain reference of uniform.h.
+#include <cmath>
+
+#include "kernels/quantize.h"
+#include "kernels/uniform.h"
+
+namespace kpd::kernels::scalar {
+namespace {
+
+int16_t saturate(float v) {
+  if (v >= 32767.0f) return 32767;
+  if (v <= -32768.0f) return -32768;
+  return static_cast<int16_t>(v);
+}
+
+}  // namespace
+
+void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
+  for (size_t i = 0; i < n; ++i) {
+    const float v = y[i] * inverse;
+    index[i] = saturate(std::copysign(std::trunc(std::fabs(v) + 0.5f), v));
+  }
+}
+
+void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
+  for (size_t i = 0; i < n; ++i) index[i] = saturate(std::floor(y[i] * inverse + offset[i]));
+}
+
+double dot(const float* a, const float* b, size_t n) {
+  double lanes[16] = {};
+  for (size_t i = 0; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum_lanes(lanes);
+}
+
+}  // namespace kpd::kernels::scalar

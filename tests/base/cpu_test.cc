@@ -1,0 +1,99 @@
+#include "kpd/base/cpu.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "base/expect_error.h"
+
+namespace kpd {
+namespace {
+
+// Runs fn in a fresh process image's state: the choice is made once a process, so each case needs its own.
+template <class Fn>
+int exit_code_of(const Fn& fn) {
+  const pid_t child = fork();
+  if (child == 0) _exit(fn());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// First in the file: the parent must not have chosen yet.
+TEST(Cpu, EnvironmentNamesTheTargetOnce) {
+  for (const std::string& isa : available_isas()) {
+    EXPECT_EQ(exit_code_of([&] {
+                setenv("KPD_ISA", isa.c_str(), 1);
+                if (use_scalar_kernels() != (isa == "scalar")) return 1;
+                setenv("KPD_ISA", "nonsense", 1);  // read before, so without effect
+                return active_isa() == isa ? 0 : 2;
+              }),
+              0)
+        << isa;
+  }
+}
+
+TEST(Cpu, AWrongNameInTheEnvironmentIsAnErrorThatListsTheValidOnes) {
+  EXPECT_EQ(exit_code_of([] {
+              setenv("KPD_ISA", "avx9", 1);
+              for (int i = 0; i < 2; ++i) {  // it stays an error
+                try {
+                  (void)use_scalar_kernels();
+                  return 1;
+                } catch (const Error& e) {
+                  const std::string text = e.what();
+                  if (e.code() != ErrorCode::kUnsupported || text.find("KPD_ISA 'avx9'") == std::string::npos) return 2;
+                  for (const std::string& isa : available_isas()) {
+                    if (text.find(isa) == std::string::npos) return 3;
+                  }
+                }
+              }
+              return 0;
+            }),
+            0);
+}
+
+TEST(Cpu, NamesAreUniqueBestFirstAndEndInScalar) {
+  const auto isas = available_isas();
+  ASSERT_FALSE(isas.empty());
+  EXPECT_EQ(isas.back(), "scalar");
+  EXPECT_EQ(std::set<std::string>(isas.begin(), isas.end()).size(), isas.size());
+  const auto place = [&](const char* name) { return std::find(isas.begin(), isas.end(), name) - isas.begin(); };
+  if (place("avx2") != static_cast<long>(isas.size())) {
+    EXPECT_LT(place("avx2"), place("sse4"));
+  }
+}
+
+TEST(Cpu, EveryTargetCanBeForcedInAnyOrder) {
+  const auto isas = available_isas();
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const std::string& isa : isas) {
+      set_isa(isa);
+      EXPECT_EQ(active_isa(), isa);
+      EXPECT_EQ(use_scalar_kernels(), isa == "scalar");
+      EXPECT_EQ(available_isas(), isas) << "forcing one hides none";
+      if (isa != "scalar") {
+        EXPECT_TRUE(hwy::GetChosenTarget().IsInitialized());
+        const int64_t now = hwy::SupportedTargets();
+        EXPECT_EQ(now & (now - 1), 0) << "only the forced target is left to Highway";
+      }
+    }
+  }
+  set_isa(isas.front());
+}
+
+TEST(Cpu, AWrongNameChangesNothing) {
+  set_isa("scalar");
+  EXPECT_KPD_ERROR(kUnsupported, "'AVX2': no such instruction set on this machine, expected one of", set_isa("AVX2"));
+  EXPECT_KPD_ERROR(kUnsupported, "scalar", set_isa(""));
+  EXPECT_EQ(active_isa(), "scalar");
+  set_isa(available_isas().front());
+}
+
+}  // namespace
+}  // namespace kpd

@@ -1,0 +1,231 @@
+// gradient: the peer methods on bytes and fields that no encoder wrote: they throw kpd::Error that names the byte, or decode
+// finite values.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/expect_error.h"
+#include "gradient/peer_fixture.h"
+#include "gradient/peer_tools.h"
+
+namespace kpd::gradient {
+namespace {
+
+// Decodes and checks that nothing but a well-worded Error comes out. Returns whether it decoded.
+bool decodes(PeerCodec& codec, const std::vector<uint8_t>& bytes, size_t n) {
+  try {
+    const std::vector<float> out = codec.decode(bytes, n, 6);
+    const bool raw = codec.entry->row.id == kFloat32Id || codec.entry->row.id == kBf16Id;  // carry what they are given
+    for (const float v : out) EXPECT_TRUE(raw || std::isfinite(v));
+    return true;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kCorruptData) << e.what();
+    EXPECT_EQ(std::string(e.what()).find("byte "), 0u) << e.what();
+    return false;
+  }
+}
+
+TEST(PeersCorrupt, EveryTruncationAndExtension) {
+  for (const std::string& spec : peer_specs()) {
+    SCOPED_TRACE(spec);
+    PeerCodec codec(spec);
+    const size_t n = codec.params.log2_block < 8 ? 200 : 700;
+    std::vector<uint8_t> bytes = codec.encode(lognormal_vector(n, 1), 6);
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      EXPECT_FALSE(decodes(codec, std::vector<uint8_t>(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(length)), n))
+          << length;
+    }
+    bytes.push_back(0);
+    EXPECT_FALSE(decodes(codec, bytes, n));
+  }
+}
+
+TEST(PeersCorrupt, BitFlipsAndNoise) {
+  CounterRng rng(4);
+  for (const std::string& spec : peer_specs()) {
+    SCOPED_TRACE(spec);
+    PeerCodec codec(spec);
+    const size_t n = 300;
+    const std::vector<uint8_t> bytes = codec.encode(lognormal_vector(n, 1), 6);
+    for (int i = 0; i < 600; ++i) {
+      std::vector<uint8_t> damaged = bytes;
+      const int flips = 1 + static_cast<int>(rng.next_below(4));
+      for (int f = 0; f < flips; ++f) damaged[rng.next_below(damaged.size())] ^= static_cast<uint8_t>(1u << rng.next_below(8));
+      decodes(codec, damaged, n);
+    }
+    for (int i = 0; i < 200; ++i) {
+      std::vector<uint8_t> noise = bytes;
+      const size_t keep = rng.next_below(3) == 0 ? 0 : std::min<size_t>(noise.size(), 8);
+      for (size_t k = keep; k < noise.size(); ++k) noise[k] = static_cast<uint8_t>(rng.next_u32());
+      decodes(codec, noise, n);
+    }
+  }
+}
+
+void set_float(std::vector<uint8_t>& bytes, size_t at, float v) { peers::write_float(bytes.data() + at, v); }
+
+TEST(PeersCorrupt, ScalesMustBeFiniteAndOrdered) {
+  const std::vector<float> x = lognormal_vector(300, 1);
+  for (const std::string& spec : peer_specs()) {
+    if (spec == "float32" || spec == "bf16") continue;
+    PeerCodec codec(spec);
+    const std::vector<uint8_t> bytes = codec.encode(x, 6);
+    for (const float v : {NAN, INFINITY, -INFINITY}) {
+      std::vector<uint8_t> damaged = bytes;
+      set_float(damaged, 0, v);
+      EXPECT_KPD_ERROR(kCorruptData, "byte 0: ", codec.decode(damaged, x.size(), 6));
+    }
+  }
+  for (const char* spec : {"drive", "terngrad", "qsgd"}) {
+    PeerCodec codec(spec);
+    std::vector<uint8_t> bytes = codec.encode(x, 6);
+    set_float(bytes, 0, -1);
+    EXPECT_KPD_ERROR(kCorruptData, "negative", codec.decode(bytes, x.size(), 6));
+  }
+  for (const char* spec : {"sq", "hadamard-sq", "kashin-sq", "drive+"}) {
+    PeerCodec codec(spec);
+    std::vector<uint8_t> bytes = codec.encode(x, 6);
+    set_float(bytes, 0, 2);
+    set_float(bytes, 4, 1);
+    EXPECT_KPD_ERROR(kCorruptData, "exceeds", codec.decode(bytes, x.size(), 6));
+    set_float(bytes, 0, -FLT_MAX);
+    set_float(bytes, 4, FLT_MAX);
+    EXPECT_TRUE(decodes(codec, bytes, x.size())) << spec;
+  }
+}
+
+TEST(PeersCorrupt, PaddingAndDigits) {
+  const std::vector<float> x = lognormal_vector(101, 1);
+  for (const char* spec : {"drive", "drive+", "sq:bits=1", "hadamard-sq:bits=3", "kashin-sq:bits=1"}) {
+    PeerCodec codec(spec);
+    std::vector<uint8_t> bytes = codec.encode(x, 6);
+    bytes.back() |= 0x80;
+    EXPECT_KPD_ERROR(kCorruptData, "expected zero", codec.decode(bytes, x.size(), 6));
+  }
+  PeerCodec terngrad("terngrad");
+  std::vector<uint8_t> bytes = terngrad.encode(x, 6);
+  bytes[4] = 243;
+  EXPECT_KPD_ERROR(kCorruptData, "byte 4: ternary byte 243, expected at most 242", terngrad.decode(bytes, x.size(), 6));
+  bytes[4] = 0;
+  bytes.back() = 81;  // a digit of the fifth place where one element is left
+  EXPECT_KPD_ERROR(kCorruptData, "digits beyond", terngrad.decode(bytes, x.size(), 6));
+}
+
+// Bits in the order of the wire, after the norms.
+std::vector<uint8_t> qsgd_segment(const std::vector<float>& norms, std::string_view bits) {
+  std::vector<uint8_t> bytes(4 * norms.size() + (bits.size() + 7) / 8);
+  for (size_t i = 0; i < norms.size(); ++i) set_float(bytes, 4 * i, norms[i]);
+  for (size_t i = 0; i < bits.size(); ++i) bytes[4 * norms.size() + i / 8] |= static_cast<uint8_t>((bits[i] == '1') << (i % 8));
+  return bytes;
+}
+
+TEST(PeersCorrupt, QsgdCodes) {
+  PeerCodec codec("qsgd:bits=2");  // s = 2
+  std::vector<float> expected(64, 0.0f);
+  // Nonzeros form. Elias omega: 1 = 0, 2 = 100, 3 = 110, 4 = 101000, 5 = 101010. Two nonzeros; the first at 3, negative, level
+  // 2; the next at 4, level 1.
+  expected[3] = -6.0f, expected[4] = 3.0f;
+  EXPECT_EQ(codec.decode(qsgd_segment({6.0f},
+                                      "1"
+                                      "110"
+                                      "101000"
+                                      "1"
+                                      "100"
+                                      "0"
+                                      "0"
+                                      "0"),
+                         64, 1),
+            expected);
+  // Element form: level 1 (omega(2), sign) then 63 zeros.
+  std::fill(expected.begin(), expected.end(), 0.0f);
+  expected[0] = -3.0f;
+  EXPECT_EQ(codec.decode(qsgd_segment({6.0f},
+                                      "0"
+                                      "1001" +
+                                          std::string(63, '0')),
+                         64, 1),
+            expected);
+
+  const auto refused = [&](const std::vector<uint8_t>& bytes, const char* part) {
+    EXPECT_KPD_ERROR(kCorruptData, part, codec.decode(bytes, 64, 1));
+  };
+  refused(qsgd_segment({6.0f},
+                       "1"
+                       "100"
+                       "0"
+                       "0"
+                       "110"),
+          "level beyond");  // level 3
+  refused(qsgd_segment({6.0f},
+                       "0"
+                       "101000" +
+                           std::string(63, '0')),
+          "level beyond");  // level 3
+  refused(qsgd_segment({6.0f},
+                       "1"
+                       "100"
+                       "10110100000010"
+                       "0"
+                       "0"),
+          "beyond the last element");  // a gap of 129
+  refused(qsgd_segment({6.0f},
+                       "1"
+                       "10110100000010"),
+          "more nonzeros");
+  refused(qsgd_segment({6.0f},
+                       "1"
+                       "110"
+                       "0"
+                       "0"
+                       "0"
+                       "0"),
+          "end too early");
+  refused(qsgd_segment({6.0f}, "1" + std::string(120, '1')), "more nonzeros");
+  refused(qsgd_segment({6.0f},
+                       "1"
+                       "0"
+                       "000000"
+                       "00000000"),
+          "follow the last code");
+  refused(qsgd_segment({6.0f},
+                       "1"
+                       "0"
+                       "100000"),
+          "follow the last code");
+  refused(qsgd_segment({0.0f}, "1"), "follow the last code");
+}
+
+TEST(PeersCorrupt, RecordFields) {
+  for (const std::string& spec : peer_specs()) {
+    SCOPED_TRACE(spec);
+    const PeerCodec good(spec);
+    const auto refused = [&](auto change) {
+      WireParams p = good.params;
+      change(p);
+      EXPECT_KPD_ERROR(kCorruptData, "expected", good.entry->make(p));
+    };
+    refused([](WireParams& p) { p.log2_block = 5; });
+    refused([](WireParams& p) { p.log2_block = 40; });
+    refused([](WireParams& p) { p.rounds = 4; });
+    refused([](WireParams& p) { p.rounds = kAutoRounds; });
+    refused([](WireParams& p) { p.scale = ScaleKind::kNorm; });
+    refused([](WireParams& p) { p.flags = 1; });
+    refused([](WireParams& p) { p.rate = 0; });
+    refused([](WireParams& p) { p.rate = UINT32_MAX; });
+    refused([](WireParams& p) { p.param = UINT32_MAX; });
+  }
+}
+
+TEST(PeersCorrupt, SpecErrorsNameTheKey) {
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=9", PeerCodec("sq:bits=9"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=2.5", PeerCodec("qsgd:bits=2.5"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "power of two", PeerCodec("drive:block=100"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "scale=norm", PeerCodec("drive:scale=norm"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "rounds=4", PeerCodec("hadamard-sq:rounds=4"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'bits'", PeerCodec("drive:bits=1"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'rounds'", PeerCodec("sq:rounds=1"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "iterations=0", PeerCodec("kashin-sq:iterations=0"));
+}
+
+}  // namespace
+}  // namespace kpd::gradient

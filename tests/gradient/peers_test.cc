@@ -1,0 +1,326 @@
+// gradient: properties of the peer methods: sizes, round trips, honest statistics, unbiasedness, the papers' error bounds,
+// frozen bytes.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cfloat>
+#include <cstdio>
+#include <limits>
+
+#include "gradient/peer_fixture.h"
+#include "gradient/peer_tools.h"
+#include "kpd/base/hash.h"
+
+namespace kpd::gradient {
+namespace {
+
+constexpr size_t kLengths[] = {64, 65, 100, 127, 128, 1000, 4095, 4096, 4097, 8191, 3 * 4096 + 17};
+
+// Mean of vNMSE over seeds, and of |mean of decoded - x|^2 * seeds / (sum of errors), which is 1 for an unbiased code.
+struct Averages {
+  double vnmse = 0, mean_ratio = 0;
+};
+Averages average(PeerCodec& codec, const std::vector<float>& x, int seeds) {
+  std::vector<double> sum(x.size());
+  double error2 = 0;
+  for (int s = 0; s < seeds; ++s) {
+    const std::vector<float> decoded = codec.decode(codec.encode(x, 1000 + s), x.size(), 1000 + s);
+    error2 += squared_distance(decoded, x);
+    for (size_t i = 0; i < x.size(); ++i) sum[i] += decoded[i];
+  }
+  double mean_error2 = 0;
+  for (size_t i = 0; i < x.size(); ++i) mean_error2 += (sum[i] / seeds - x[i]) * (sum[i] / seeds - x[i]);
+  return {error2 / seeds / squared_norm(x), mean_error2 * seeds * seeds / error2};
+}
+
+TEST(Peers, RoundTripStatisticsAndAccumulate) {
+  for (const std::string& spec : peer_specs()) {
+    PeerCodec codec(spec);
+    for (const size_t n : kLengths) {
+      if (codec.shape(n).elements != n) continue;
+      SCOPED_TRACE(str(spec, ", ", n, " elements"));
+      const std::vector<float> x = lognormal_vector(n, n);
+      SegmentStats stats;
+      const std::vector<uint8_t> bytes = codec.encode(x, 5, &stats);
+      const uint64_t bound = codec.codec->segment_bytes(codec.shape(n));
+      if (codec.codec->fixed_size()) {
+        EXPECT_EQ(bytes.size(), bound);
+      }
+      EXPECT_LE(bytes.size(), bound);
+
+      const std::vector<float> decoded = codec.decode(bytes, n, 5);
+      const double norm2 = squared_norm(x), error2 = squared_distance(decoded, x);
+      EXPECT_NEAR(stats.norm2, norm2, 1e-9 * norm2);
+      EXPECT_NEAR(stats.error2, error2, 1e-4 * error2 + 1e-10 * norm2);
+      EXPECT_EQ(codec.saturated, 0u);
+
+      std::vector<float> sum = normal_vector(n, 3), expected = sum;
+      for (size_t i = 0; i < n; ++i) expected[i] += 0.25f * decoded[i];
+      codec.codec->decode(bytes, codec.shape(n), PeerCodec::keys(5), 0.25f, true, sum, codec.scratch);
+      EXPECT_EQ(sum, expected);
+    }
+  }
+}
+
+TEST(Peers, BytesDependOnNothingButInputAndKeys) {
+  for (const std::string& spec : peer_specs()) {
+    SCOPED_TRACE(spec);
+    PeerCodec used(spec), fresh(spec);
+    const std::vector<float> x = normal_vector(1000, 1);
+    (void)used.encode(normal_vector(3000, 2), 9);  // leaves values in the scratch memory
+    const std::vector<uint8_t> bytes = used.encode(x, 4);
+    EXPECT_EQ(bytes, fresh.encode(x, 4));
+    EXPECT_EQ(used.decode(bytes, x.size(), 4), fresh.decode(bytes, x.size(), 4));
+  }
+}
+
+TEST(Peers, SizesAreTheStatedBits) {
+  const auto bits_of = [](const char* spec, size_t n) {
+    PeerCodec codec(spec);
+    return 8 * codec.codec->segment_bytes(codec.shape(n));
+  };
+  // Two blocks, the second with the tail.
+  const size_t n = 2 * 4096 + 100;
+  EXPECT_EQ(bits_of("float32", n), 32 * n);
+  EXPECT_EQ(bits_of("bf16", n), 16 * n);
+  EXPECT_EQ(bits_of("drive", n), 2 * 32 + 4096 + 4200);  // 4196 bits padded
+  EXPECT_EQ(bits_of("drive+", n), 4 * 32 + 4096 + 4200);
+  EXPECT_EQ(bits_of("sq:bits=3", n), 4 * 32 + 3 * 4096 + 12592);
+  EXPECT_EQ(bits_of("hadamard-sq:bits=0.5", n), 4 * 32 + 2048 + 2104);
+  EXPECT_EQ(bits_of("kashin-sq:bits=1", n), 4 * 32 + 4096 + 4200);  // all 2n coefficients in n bits
+  EXPECT_EQ(bits_of("kashin-sq:bits=2.5", n), 4 * 32 + 10240 + 10496);
+  EXPECT_EQ(bits_of("terngrad", n), 2 * 32 + 8 * (820 + 840));
+  EXPECT_EQ(bits_of("randk:bits=1", n), 32 * (128 + 131));
+}
+
+TEST(Peers, ExactlyUnbiasedOnAnyInput) {
+  constexpr int kSeeds = 400;
+  constexpr size_t kN = 256;
+  std::vector<float> sparse(kN, 0.0f);
+  sparse[0] = 1, sparse[1] = 0.99f;
+  std::vector<float> constant(kN, 3.5f);
+  for (const char* spec : {"sq:bits=1", "sq:bits=0.3", "sq:bits=2.5", "hadamard-sq:bits=1", "hadamard-sq:bits=0.2",
+                           "hadamard-sq:bits=3,rounds=1", "kashin-sq:bits=1", "kashin-sq:bits=2.4", "kashin-sq:bits=6",
+                           "qsgd:bits=1", "qsgd:bits=3", "terngrad", "randk:bits=4"}) {
+    PeerCodec codec(spec);
+    for (const std::vector<float>& x : {lognormal_vector(kN, 8), sparse, constant, normal_vector(kN, 2)}) {
+      const Averages a = average(codec, x, kSeeds);
+      if (a.vnmse < 1e-9) continue;  // nothing was random
+      // Independent errors average to 1; a bias adds bias^2 * kSeeds / vnmse. Where the error sits in one or two coordinates
+      // (plain methods, sparse input) the ratio spreads like a square of a normal.
+      EXPECT_LT(a.mean_ratio, 12.0) << spec << " x[0]=" << x[0];
+      if (std::string(spec).find("kashin") == 0 || std::string(spec).find("hadamard") == 0) {
+        EXPECT_NEAR(a.mean_ratio, 1.0, 0.5) << spec << " x[0]=" << x[0];
+      }
+    }
+  }
+}
+
+// The projection on x has little variance, so that it shows a wrong factor at once: |mean <x^, x> / |x|^2 - 1| within five
+// standard errors.
+TEST(Peers, MeanProjectionIsOne) {
+  constexpr int kSeeds = 300;
+  const std::vector<float> x = lognormal_vector(1024, 8);
+  const double norm2 = squared_norm(x);
+  for (const std::string& spec : peer_specs()) {
+    if (spec.find("biased") != std::string::npos || spec.find("clip") != std::string::npos || spec == "bf16") continue;
+    PeerCodec codec(spec);
+    double sum = 0, sum2 = 0;
+    for (int s = 0; s < kSeeds; ++s) {
+      const std::vector<float> decoded = codec.decode(codec.encode(x, s), x.size(), s);
+      double dot = 0;
+      for (size_t i = 0; i < x.size(); ++i) dot += static_cast<double>(decoded[i]) * x[i];
+      sum += dot / norm2;
+      sum2 += dot / norm2 * (dot / norm2);
+    }
+    const double mean = sum / kSeeds, variance = sum2 / kSeeds - mean * mean;
+    EXPECT_NEAR(mean, 1.0, 5 * std::sqrt(std::max(variance, 0.0) / kSeeds) + 1e-5) << spec;
+  }
+}
+
+TEST(Peers, DriveReachesItsLimitAndAverages) {
+  const std::vector<float> x = lognormal_vector(64 * 1024, 21);
+  struct Case {
+    const char* spec;
+    double expected;
+  };
+  for (const Case c : {Case{"drive", 0.570796}, Case{"drive:scale=biased", 0.363380}, Case{"drive+", 0.570796},
+                       Case{"drive+:scale=biased", 0.363380}}) {
+    PeerCodec codec(c.spec);
+    EXPECT_NEAR(codec.limit(), c.expected, 1e-5);
+    SegmentStats stats;
+    (void)codec.encode(x, 3, &stats);
+    EXPECT_NEAR(stats.error2 / stats.norm2, c.expected, 0.01 * c.expected) << c.spec;
+  }
+  PeerCodec drive("drive:block=1024");
+  EXPECT_NEAR(average(drive, lognormal_vector(1024, 4), 100).mean_ratio, 1.0, 0.3);
+}
+
+TEST(Peers, DrivePlusIsNoWorseThanDrive) {
+  // Two clusters of unequal size and no rotation to speak of: the second centroid pays.
+  const std::vector<float> x = normal_vector(128, 5);
+  double drive = 0, plus = 0;
+  for (int s = 0; s < 50; ++s) {
+    PeerCodec a("drive:block=64,scale=biased"), b("drive+:block=64,scale=biased");
+    SegmentStats sa, sb;
+    (void)a.encode(x, s, &sa);
+    (void)b.encode(x, s, &sb);
+    drive += sa.error2;
+    plus += sb.error2;
+  }
+  EXPECT_LT(plus, 0.999 * drive);
+}
+
+TEST(Peers, ErrorsAreWithinThePapersBounds) {
+  const std::vector<float> x = lognormal_vector(4096, 33);
+  for (const char* spec : {"sq:bits=1", "sq:bits=0.5", "sq:bits=2", "sq:bits=3.5", "sq:bits=8", "hadamard-sq:bits=1",
+                           "hadamard-sq:bits=0.1", "hadamard-sq:bits=2", "hadamard-sq:bits=4.25", "hadamard-sq:bits=8",
+                           "qsgd:bits=1", "qsgd:bits=4", "qsgd:bits=8", "randk:bits=1", "randk:bits=8", "bf16"}) {
+    PeerCodec codec(spec);
+    const double vnmse = average(codec, x, 30).vnmse;
+    EXPECT_LT(vnmse, codec.limit() * (std::string(spec).find("randk") == 0 ? 1.05 : 1.0)) << spec;
+    EXPECT_GT(vnmse, codec.limit() * (std::string(spec).find("randk") == 0 ? 0.95 : 0.0)) << spec;
+  }
+  EXPECT_NEAR(PeerCodec("randk:bits=1").limit(), 31, 1e-9);
+  EXPECT_NEAR(PeerCodec("qsgd:bits=4,block=512").limit(), std::sqrt(512.0) / 8, 1e-9);
+  EXPECT_NEAR(PeerCodec("hadamard-sq:bits=2").limit(), (2 * std::log(4096.0) + 2) / 9, 1e-9);
+  EXPECT_NEAR(PeerCodec("sq:bits=1").limit(), 2048, 1e-9);
+}
+
+// Kashin's coefficients are flatter than rotated coordinates: at one bit and below, all bits counted, the error is well below
+// that of hadamard-sq.
+TEST(Peers, KashinBeatsHadamardAtLowRates) {
+  const std::vector<float> x = lognormal_vector(4096, 12);
+  for (const char* bits : {"0.1", "0.5", "1"}) {
+    PeerCodec kashin(str("kashin-sq:bits=", bits)), hadamard(str("hadamard-sq:bits=", bits));
+    EXPECT_LT(average(kashin, x, 8).vnmse, 0.6 * average(hadamard, x, 8).vnmse) << bits;
+  }
+  PeerCodec three("kashin-sq:bits=1"), six("kashin-sq:bits=1,iterations=6");
+  EXPECT_LT(average(six, x, 8).vnmse, 0.85 * average(three, x, 8).vnmse);
+}
+
+// QSGD's theorem 3.2 and corollary 3.3: 2.8 n + 32 bits at s = sqrt(n); at s = 1 about sqrt(n) nonzeros, found by their gaps.
+TEST(Peers, QsgdCodesAreShort) {
+  const size_t n = 64 * 512;
+  const std::vector<float> x = normal_vector(n, 6);
+  PeerCodec dense("qsgd:bits=5"), sparse("qsgd:bits=1");
+  EXPECT_LT(8.0 * static_cast<double>(dense.encode(x, 1).size()), 64 * (2.8 * 512 + 32));
+  EXPECT_LT(8.0 * static_cast<double>(sparse.encode(x, 1).size()) / n, 0.5);
+  EXPECT_EQ(dense.encode(std::vector<float>(n, 0.0f), 1).size(), 64u * 4);
+  // One nonzero costs its gap, its sign and its level.
+  std::vector<float> one(512, 0.0f);
+  one[300] = -2.5f;
+  const std::vector<uint8_t> bytes = sparse.encode(one, 1);
+  EXPECT_LE(bytes.size(), 4u + 4);
+  EXPECT_EQ(sparse.decode(bytes, 512, 1), one);
+}
+
+TEST(Peers, ZeroConstantSparseAndExtremeBlocks) {
+  for (const std::string& spec : peer_specs()) {
+    SCOPED_TRACE(spec);
+    PeerCodec codec(spec);
+    for (const size_t n : {size_t{64}, size_t{127}, size_t{1000}}) {
+      const std::vector<float> zeros(n, 0.0f);
+      SegmentStats stats;
+      EXPECT_EQ(codec.decode(codec.encode(zeros, 2, &stats), n, 2), zeros);
+      EXPECT_EQ(stats.error2, 0.0);
+
+      for (const float v : {1.0f, -3.0f, FLT_MIN, 1e-45f, 3e-42f, 1e38f, FLT_MAX}) {
+        std::vector<float> one(n, 0.0f), alternating(n, v);
+        one[n / 2] = v;
+        for (size_t i = 1; i < n; i += 2) alternating[i] = -0.5f * v;
+        for (const std::vector<float>& x : {std::vector<float>(n, v), one, alternating}) {
+          SegmentStats s;
+          const std::vector<float> decoded = codec.decode(codec.encode(x, 2, &s), n, 2);
+          for (const float d : decoded) ASSERT_TRUE(std::isfinite(d)) << v;
+          EXPECT_TRUE(std::isfinite(s.error2) && std::isfinite(s.norm2)) << v;
+          const bool exact = spec.find("sq") == 0 ? codec.params.rate >= peers::kOneBit : spec == "terngrad";
+          if (exact && x[0] == x[1]) {
+            EXPECT_EQ(decoded, x) << "a constant block is exact";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Peers, SaturatedValuesAreCounted) {
+  const std::vector<float> x(4096, FLT_MAX);
+  for (const char* spec : {"drive", "randk:bits=8", "hadamard-sq:bits=0.5", "kashin-sq:bits=0.5"}) {
+    PeerCodec codec(spec);
+    (void)codec.decode(codec.encode(x, 1), x.size(), 1);
+    EXPECT_GT(codec.saturated, 0u) << spec;
+  }
+}
+
+TEST(Peers, ScalingByPowersOfTwoScalesTheResult) {
+  for (const std::string& spec : peer_specs()) {
+    PeerCodec codec(spec);
+    const std::vector<float> x = normal_vector(500, 3);
+    std::vector<float> small = x;
+    for (float& v : small) v *= 0x1p-60f;
+    std::vector<float> a = codec.decode(codec.encode(x, 7), 500, 7), b = codec.decode(codec.encode(small, 7), 500, 7);
+    for (float& v : a) v *= 0x1p-60f;
+    EXPECT_EQ(a, b) << spec;
+  }
+}
+
+TEST(Peers, Bf16RoundsToNearestEvenAndStaysFinite) {
+  const float inf = std::numeric_limits<float>::infinity();
+  PeerCodec codec("bf16");
+  std::vector<float> x(64, 0.0f);
+  x[0] = std::bit_cast<float>(0x3f808000u);  // a tie, down to even
+  x[1] = std::bit_cast<float>(0x3f818000u);  // a tie, up to even
+  x[2] = FLT_MAX, x[3] = -FLT_MAX, x[4] = inf, x[5] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> decoded = codec.decode(codec.encode(x, 1), 64, 1);
+  EXPECT_EQ(std::bit_cast<uint32_t>(decoded[0]), 0x3f800000u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(decoded[1]), 0x3f820000u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(decoded[2]), 0x7f7f0000u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(decoded[3]), 0xff7f0000u);
+  EXPECT_EQ(decoded[4], inf);
+  EXPECT_TRUE(std::isnan(decoded[5]));
+}
+
+TEST(Peers, SubsetsAreExactDistinctAndUniform) {
+  constexpr uint32_t kN = 100, kKept = 30;
+  std::vector<uint16_t> indices;
+  std::vector<int> hits(kN);
+  constexpr int kSeeds = 2000;
+  for (uint64_t s = 0; s < kSeeds; ++s) {
+    peers::choose_subset({s, 1, 0}, kN, kKept, indices);
+    for (uint32_t i = 0; i < kKept; ++i) {
+      ASSERT_LT(indices[i], kN);
+      ASSERT_TRUE(i == 0 || indices[i] > indices[i - 1]);
+      hits[indices[i]]++;
+    }
+  }
+  const double expected = kSeeds * 0.3, deviation = std::sqrt(kSeeds * 0.3 * 0.7);
+  for (const int h : hits) EXPECT_NEAR(h, expected, 5 * deviation);
+}
+
+// Frozen bytes: a change here is a change of the stream format. The input is made of integers, so that it is the same
+// everywhere.
+TEST(Peers, GoldenBytes) {
+  CounterRng rng(2026);
+  std::vector<float> x(4096 + 300);
+  for (float& v : x) {
+    const int64_t a = static_cast<int64_t>(rng.next_u32() >> 12) - (1 << 19);
+    v = static_cast<float>(a) * static_cast<float>(rng.next_u32() >> 20) * 0x1p-30f;
+  }
+  static constexpr uint32_t kGolden[] = {
+#include "gradient/peers_golden.inc"
+  };
+  EXPECT_EQ(std::size(kGolden), 2 * peer_specs().size());
+  for (size_t i = 0; i < peer_specs().size(); ++i) {
+    PeerCodec codec(peer_specs()[i]);
+    const std::vector<uint8_t> bytes = codec.encode(x, 11);
+    const std::vector<float> decoded = codec.decode(bytes, x.size(), 11);
+    const uint32_t encoded_crc = crc32(bytes);
+    const uint32_t decoded_crc = crc32({reinterpret_cast<const uint8_t*>(decoded.data()), decoded.size() * 4});
+    EXPECT_TRUE(2 * i + 1 < std::size(kGolden) && encoded_crc == kGolden[2 * i] && decoded_crc == kGolden[2 * i + 1])
+        << std::hex << "0x" << encoded_crc << ", 0x" << decoded_crc << ",  // " << peer_specs()[i];
+  }
+}
+
+}  // namespace
+}  // namespace kpd::gradient

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# run.sh BUILD CMAKE: installs BUILD into a new folder, moves the installation (so that no path of it is baked in), and builds and runs the
+# foreign project in this folder against it. Then looks through all that CMake wrote there for a mention of the build folder or of
+# the sources: there is none, so the package outlives both.
+set -euo pipefail
+build=$(cd "${1:?usage: run.sh BUILD CMAKE}" && pwd -P)
+cmake=${2:?usage: run.sh BUILD CMAKE}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+source_root=$(cd "$here/../.." && pwd -P)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$cmake" --install "$build" --prefix "$work/staged" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+mv "$work/staged" "$work/installed"
+cp -r "$here" "$work/project"
+
+components="core;io"
+[ ! -e "$(find "$work/installed" -name kpd-train.cmake)" ] || components+=";train"
+"$cmake" -S "$work/project" -B "$work/out" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/installed" \
+  -DPACKAGE_TEST_COMPONENTS="$components" -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
+"$cmake" --build "$work/out" --parallel 2
+for component in ${components//;/ }; do
+  "$work/out/use_$component"
+done
+if [ -x "$work/installed/bin/kpd" ]; then
+  "$work/installed/bin/kpd" --version
+fi
+
+# The torch folder may lie beside the build folder; it is named on purpose.
+package=$(dirname "$(find "$work/installed" -name kpdConfig.cmake)")
+if grep -rIn -e "$build/" -e "$source_root/src" -e "$source_root/include" "$package" "$work/out"; then
+  echo "the package or its user names the build folder or the sources (lines above)" >&2
+  exit 1
+fi
+echo "components $components: built and run from an installation that names neither the build folder nor the sources"

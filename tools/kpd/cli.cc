@@ -1,0 +1,144 @@
+// tools: parsing that the commands share; see cli.h.
+#include "cli.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "kpd/base/rng.h"
+#include "kpd/base/spec.h"
+#include "kpd/base/threads.h"
+
+namespace kpd::tool {
+namespace {
+
+// Parses all of `text` as an unsigned number in `base`.
+std::optional<uint64_t> whole_number(std::string_view text, int base = 10) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// a, 0xA, a^b or a^b+c.
+std::optional<uint64_t> parse_power(std::string_view text) {
+  if (text.starts_with("0x")) return whole_number(text.substr(2), 16);
+  const size_t caret = text.find('^');
+  if (caret == std::string_view::npos) return whole_number(text);
+  const size_t plus = text.find('+', caret);
+  const auto base = whole_number(text.substr(0, caret));
+  const auto exponent = whole_number(text.substr(caret + 1, plus == std::string_view::npos ? plus : plus - caret - 1));
+  const auto offset = plus == std::string_view::npos ? std::optional<uint64_t>(0) : whole_number(text.substr(plus + 1));
+  if (!base || !exponent || !offset || *exponent > 63) return std::nullopt;
+  uint64_t value = 1;
+  for (uint64_t i = 0; i < *exponent; ++i) {
+    if (__builtin_mul_overflow(value, *base, &value)) return std::nullopt;
+  }
+  if (__builtin_add_overflow(value, *offset, &value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+CLI::Option* add(CLI::App& app, const char* name, std::string& value, const char* meta, const std::string& help) {
+  return app.add_option(name, value, help)->option_text(meta);
+}
+
+CLI::Option* add(CLI::App& app, const char* name, std::vector<std::string>& values, const char* meta, const std::string& help) {
+  // One value an option, so that a positional after it is not swallowed; the option itself may be repeated.
+  return app.add_option(name, values, help)->option_text(meta)->expected(1)->take_all();
+}
+
+CLI::Option* add(CLI::App& app, const char* name, bool& value, const std::string& help) {
+  return app.add_flag(name, value, help);
+}
+
+void require(const std::string& text, const char* option, const char* meta) {
+  if (text.empty()) usage(option, *meta != 0 ? " " : "", meta, " is required");
+}
+
+uint64_t parse_count(std::string_view option, std::string_view text, uint64_t min, uint64_t max) {
+  const auto value = parse_power(text);
+  if (!value || *value < min || *value > max) {
+    usage(option, " ", text, ": expected a whole number from ", min, " to ", max, " (2^20 and 2^20+1 are understood)");
+  }
+  return *value;
+}
+
+double parse_real(std::string_view option, std::string_view text, double min, double max) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || !(value >= min && value <= max)) {
+    usage(option, " ", text, ": expected a number from ", min, " to ", max);
+  }
+  return value;
+}
+
+size_t parse_choice(std::string_view option, std::string_view text, std::span<const std::string_view> choices) {
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i] == text) return i;
+  }
+  std::string known;
+  for (const std::string_view choice : choices) known += (known.empty() ? "" : ", ") + std::string(choice);
+  const std::string_view near = nearest_word(text, choices);
+  usage(option, " ", text, ": ", near.empty() ? std::string() : str("did you mean ", near, "? "), "(known: ", known, ")");
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(separator, begin);
+    parts.emplace_back(text.substr(begin, end == std::string_view::npos ? end : end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+gradient::Codec parse_codec(const std::string& text) {
+  return as_usage("--codec", [&] { return gradient::Codec::parse(text); });
+}
+
+void CommonOptions::add_seed(CLI::App& app) {
+  add(app, "--seed", seed_text, "S", "seed of all randomness; without it one comes from the system and is printed");
+}
+void CommonOptions::add_threads(CLI::App& app) {
+  add(app, "--threads", threads_text, "N", "threads (default: one a processor); the result does not depend on it");
+}
+void CommonOptions::add_json(CLI::App& app) { add(app, "--json", json, "print the figures as JSON, one object a line"); }
+
+uint64_t CommonOptions::seed() const {
+  if (!seed_text.empty()) return parse_count("--seed", seed_text, 0, ~uint64_t{0});
+  const uint64_t seed = os_entropy();
+  std::fprintf(stderr, "seed %llu (repeat with --seed %llu)\n", static_cast<unsigned long long>(seed),
+               static_cast<unsigned long long>(seed));
+  return seed;
+}
+
+int CommonOptions::threads() const {
+  if (threads_text.empty()) return hardware_threads();
+  return static_cast<int>(parse_count("--threads", threads_text, 1, 1024));
+}
+
+void check_option_names(const CLI::App& app, std::span<const std::string> args) {
+  std::vector<std::string> names = {"--help"};
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const std::string& arg : args) {
+    if (arg == "--") return;
+    const bool is_number = arg.size() > 1 && (std::isdigit(static_cast<unsigned char>(arg[1])) != 0 || arg[1] == '.');
+    if (arg.size() < 2 || arg[0] != '-' || is_number) continue;
+    const std::string name = arg.substr(0, arg.find('='));
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string word = name.starts_with("--") ? name : "-" + name;
+    std::vector<std::string_view> views(names.begin(), names.end());
+    std::string_view near = nearest_word(word, views);
+    // One letter, or a part of a name: the option that starts with it.
+    for (size_t i = 1; near.empty() && i < names.size(); ++i) {
+      if (names[i].starts_with(word)) near = names[i];
+    }
+    usage("unknown option ", name, near.empty() ? std::string() : str("; did you mean ", near, "?"));
+  }
+}
+
+}  // namespace kpd::tool

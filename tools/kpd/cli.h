@@ -1,0 +1,84 @@
+// tools: what every command shares: usage errors, number parsing, --seed, --threads, --json. Values reach the commands as
+// text and are parsed here, so that every bad value gets a sentence that names the option and what was expected.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "kpd/base/error.h"
+#include "kpd/gradient/codec.h"
+
+namespace kpd::tool {
+
+// Exit codes of the program.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;       // unreadable path, full disk, missing component, a defect of kpd
+inline constexpr int kExitUsage = 2;        // the command line
+inline constexpr int kExitContent = 3;      // what stands in an input
+inline constexpr int kExitInterrupt = 130;  // Ctrl-C
+
+// The command line makes no sense; the text names the option.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+template <class... Args>
+[[noreturn]] void usage(const Args&... args) {
+  throw UsageError(str(args...));
+}
+
+// Runs fn; an Error(kInvalidArgument) it throws becomes a UsageError "OPTION: text".
+template <class Fn>
+auto as_usage(std::string_view option, Fn&& fn) {
+  try {
+    return fn();
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kInvalidArgument) usage(option, ": ", e.what());
+    throw;
+  }
+}
+
+// Options are long only: add(app, "--dim", variable, "D", "elements of each vector").
+CLI::Option* add(CLI::App& app, const char* name, std::string& value, const char* meta, const std::string& help);
+CLI::Option* add(CLI::App& app, const char* name, std::vector<std::string>& values, const char* meta, const std::string& help);
+CLI::Option* add(CLI::App& app, const char* name, bool& value, const std::string& help);
+
+// Throws UsageError unless `text` was given.
+void require(const std::string& text, const char* option, const char* meta);
+
+// Whole number as 1048576, 0x100000, 2^20 or 2^20+1, within [min, max].
+uint64_t parse_count(std::string_view option, std::string_view text, uint64_t min, uint64_t max);
+// Decimal number within [min, max].
+double parse_real(std::string_view option, std::string_view text, double min, double max);
+// Index in `choices`; names the nearest one.
+size_t parse_choice(std::string_view option, std::string_view text, std::span<const std::string_view> choices);
+std::vector<std::string> split(std::string_view text, char separator);
+
+gradient::Codec parse_codec(const std::string& text);
+
+// The options that mean the same in every command.
+struct CommonOptions {
+  std::string seed_text, threads_text;
+  bool json = false;
+
+  void add_seed(CLI::App& app);
+  void add_threads(CLI::App& app);
+  void add_json(CLI::App& app);
+  // --seed, or a number from the operating system, which is then printed on stderr.
+  uint64_t seed() const;
+  // --threads, or one a processor.
+  int threads() const;
+};
+
+// Pointless or unknown options would be swallowed as values otherwise: checks every word of `args` that starts with '-' against
+// the options of `app` and names the nearest.
+void check_option_names(const CLI::App& app, std::span<const std::string> args);
+
+}  // namespace kpd::tool

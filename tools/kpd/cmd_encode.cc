@@ -1,0 +1,104 @@
+// tools: `kpd encode`, tensors to one compressed file (docs/format/gradient.md, file form).
+#include <chrono>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "commands.h"
+#include "files.h"
+#include "kpd/base/cpu.h"
+
+namespace kpd::tool {
+namespace {
+
+struct EncodeArgs {
+  CommonOptions common;
+  std::string in, out, codec, nonfinite = "refuse";
+};
+
+void report_json(const EncodeArgs& args, const gradient::Codec& codec, const gradient::EncodeReport& report, uint64_t seed,
+                 double bits, double seconds) {
+  nlohmann::ordered_json object;
+  object["codec"] = args.codec;
+  object["bits"] = codec.bits();
+  object["elements"] = report.elements;
+  object["bytes"] = report.stream_bytes;
+  object["wire_bits_per_coordinate"] = bits;
+  object["vnmse"] = report.vnmse();
+  object["blocks"] = report.blocks;
+  object["reseeded"] = report.reseeded;
+  object["over_limit"] = report.over_limit;
+  object["nonfinite"] = report.nonfinite;
+  object["seed"] = seed;
+  object["seconds"] = seconds;
+  object["threads"] = args.common.threads();
+  object["isa"] = active_isa();
+  fmt::print("{}\n", object.dump());
+}
+
+int run_encode(const EncodeArgs& args) {
+  require(args.in, "IN", "");
+  require(args.out, "OUT", "");
+  require(args.codec, "--codec", "SPEC");
+  const gradient::Codec codec = parse_codec(args.codec);
+  constexpr std::string_view kPolicies[] = {"refuse", "zero", "pass"};
+  gradient::EncodeOptions options;
+  options.nonfinite = static_cast<gradient::NonFinite>(parse_choice("--nonfinite", args.nonfinite, kPolicies));
+  options.threads = args.common.threads();
+  tensor_format("IN", args.in);
+  const uint64_t seed = args.common.seed();
+
+  const Tensors tensors = read_tensors(args.in);
+  const auto start = std::chrono::steady_clock::now();
+  gradient::Encoder encoder(tensors.manifest, codec, gradient::RunSecret{}, options);
+  std::vector<uint8_t> stream(encoder.max_bytes());
+  gradient::EncodeReport report;
+  try {
+    stream.resize(encoder.encode_file(tensor_views(tensors.manifest, tensors.values), seed, stream, &report));
+  } catch (const Error& e) {
+    throw Error(e.code(), args.in + ": " + e.what());
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  write_bytes(args.out, stream);
+
+  const double bits =
+      report.elements == 0 ? 0.0 : 8.0 * static_cast<double>(stream.size()) / static_cast<double>(report.elements);
+  if (args.common.json) {
+    report_json(args, codec, report, seed, bits, seconds);
+    return kExitOk;
+  }
+  fmt::print("{}: {} numbers in {} tensor{}, {} bytes, {:.4f} bits per number (all bytes), vnmse {:.5g}, seed {}, {:.3f} s\n",
+             args.out, report.elements, tensors.manifest.size(), tensors.manifest.size() == 1 ? "" : "s", stream.size(), bits,
+             report.vnmse(), seed, seconds);
+  if (report.reseeded != 0 || report.over_limit != 0) {
+    fmt::print("  rotations drawn again: {} of {} blocks; {} stay beyond 4 x the error limit\n", report.reseeded, report.blocks,
+               report.over_limit);
+  }
+  if (report.nonfinite != 0) fmt::print("  NaN or Inf: {} numbers ({})\n", report.nonfinite, args.nonfinite);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command encode_command() {
+  return {"encode",
+          "compress a .npy, .safetensors or .f32 file",
+          {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --no-speed --out gradient.npy",
+           "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1"},
+          [](CLI::App& app) {
+            auto args = std::make_shared<EncodeArgs>();
+            app.add_option("IN", args->in, "tensors: .npy, .safetensors or .f32 (raw little-endian float32)")->option_text(" ");
+            app.add_option("OUT", args->out, "the compressed file, e.g. gradient.kpdg")->option_text(" ");
+            add(app, "--codec", args->codec, "SPEC", "how to compress, e.g. eden:bits=1; `kpd codecs` lists them");
+            add(app, "--nonfinite", args->nonfinite, "refuse|zero|pass",
+                "NaN and Inf: refuse (default), send as 0, or send their blocks raw");
+            args->common.add_seed(app);
+            args->common.add_threads(app);
+            args->common.add_json(app);
+            return [args] { return run_encode(*args); };
+          }};
+}
+
+}  // namespace kpd::tool

@@ -1,0 +1,314 @@
+// tools: `kpd federate`, training on compressed updates of many clients, in one process.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "commands.h"
+#include "federate_plot.h"
+#include "kpd/io/safetensors.h"
+#include "kpd/train/federate.h"
+#include "kpd/train/image_cnn.h"
+#include "progress.h"
+#include "signals.h"
+
+namespace kpd::tool {
+namespace {
+
+constexpr double kMega = 1e6;
+constexpr uint64_t kMaxCount = uint64_t{1} << 32;
+
+struct FederateArgs {
+  CommonOptions common;
+  std::string task = "fashion-cnn", data = train::kFashionMnistFolder;
+  std::vector<std::string> codecs;
+  std::string rounds, clients, examples_per_client, alpha, clients_per_round, local_epochs, batch, client_lr;
+  std::string server = "adam", server_lr, beta1, beta2, eps, momentum, sampling = "uniform", weights = "examples";
+  std::string drop, clip, downlink = "float32", eval_every, save_updates, plot, checkpoint;
+  bool resume = false;
+};
+
+void read_count(const char* option, const std::string& text, uint64_t& value, uint64_t min = 1) {
+  if (!text.empty()) value = parse_count(option, text, min, kMaxCount);
+}
+void read_real(const char* option, const std::string& text, double& value, double min, double max) {
+  if (!text.empty()) value = parse_real(option, text, min, max);
+}
+
+train::FederateOptions parse_options(const FederateArgs& args) {
+  constexpr std::string_view kTasks[] = {"fashion-cnn"}, kServers[] = {"sgd", "adam"}, kSamplings[] = {"uniform", "weighted"},
+                             kWeights[] = {"examples", "uniform"};
+  parse_choice("--task", args.task, kTasks);
+  if (args.codecs.empty()) usage("--codec SPEC is required");
+  for (const std::string& codec : args.codecs) parse_codec(codec);
+  train::FederateOptions options;
+  options.codecs = args.codecs;
+  read_count("--rounds", args.rounds, options.rounds);
+  read_count("--clients", args.clients, options.clients);
+  read_count("--examples-per-client", args.examples_per_client, options.examples_per_client);
+  read_real("--alpha", args.alpha, options.alpha, 1e-3, 1e6);
+  read_count("--clients-per-round", args.clients_per_round, options.clients_per_round);
+  read_count("--local-epochs", args.local_epochs, options.local_epochs);
+  read_count("--batch", args.batch, options.batch);
+  read_real("--client-lr", args.client_lr, options.client_lr, 0, 1e6);
+  options.server = static_cast<train::Server>(parse_choice("--server", args.server, kServers));
+  if (options.server == train::Server::kSgd) options.server_lr = 1;
+  read_real("--server-lr", args.server_lr, options.server_lr, 0, 1e6);
+  read_real("--server-beta1", args.beta1, options.server_beta1, 0, 0.999999);
+  read_real("--server-beta2", args.beta2, options.server_beta2, 0, 0.999999);
+  read_real("--server-eps", args.eps, options.server_eps, 1e-12, 1e6);
+  read_real("--server-momentum", args.momentum, options.server_momentum, 0, 0.999999);
+  options.sampling = static_cast<train::Sampling>(parse_choice("--sampling", args.sampling, kSamplings));
+  options.weights = static_cast<train::Weights>(parse_choice("--weights", args.weights, kWeights));
+  read_real("--drop", args.drop, options.drop, 0, 1);
+  read_real("--clip", args.clip, options.clip, 1e-30, 1e30);
+  options.downlink = args.downlink;
+  read_count("--eval-every", args.eval_every, options.eval_every);
+  options.threads = args.common.threads();
+  options.checkpoint = args.checkpoint;
+  options.resume = args.resume;
+  if (args.resume && args.checkpoint.empty()) usage("--resume needs --checkpoint FILE to continue from");
+  if (options.downlink != "float32" && options.downlink != "bf16") {
+    as_usage("--downlink", [&] { return gradient::Codec::parse(options.downlink); });
+  }
+  try {
+    train::check_options(options);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kInvalidArgument) usage("--", e.what());
+    throw;
+  }
+  return options;
+}
+
+// What the run prints, as JSON lines or as a table.
+class Report {
+ public:
+  Report(const FederateArgs& args, uint64_t seed) : args_(args), seed_(seed) {}
+
+  void evaluation(const train::Evaluation& e) {
+    if (args_.common.json) {
+      auto line = head(e.codec);
+      line["round"] = e.round;
+      line["accuracy"] = e.accuracy;
+      line["loss"] = e.loss;
+      line["uplink_bytes"] = e.uplink_bytes;
+      line["downlink_bytes"] = e.downlink_bytes;
+      line["clients_ok"] = e.clients_ok;
+      line["dropped"] = e.dropped;
+      line["refused"] = e.refused;
+      line["seconds"] = e.seconds;
+      print(line.dump());
+      return;
+    }
+    if (codec_ != e.codec) {
+      codec_ = e.codec;
+      print(fmt::format("{}{}\n{:>7} {:>9} {:>8} {:>10} {:>10} {:>9}", any_ ? "\n" : "", e.codec, "round", "accuracy", "loss",
+                        "up MB", "down MB", "seconds"));
+      any_ = true;
+    }
+    print(fmt::format("{:>7} {:>9.4f} {:>8.4f} {:>10.2f} {:>10.2f} {:>9.1f}", e.round, e.accuracy, e.loss,
+                      static_cast<double>(e.uplink_bytes) / kMega, static_cast<double>(e.downlink_bytes) / kMega, e.seconds));
+  }
+
+  void codec_done(const train::CodecResult& r) const {
+    if (!args_.common.json) return;
+    auto line = head(r.codec);
+    line["rounds"] = r.rounds;
+    line["final_accuracy"] = r.final_accuracy;
+    line["uplink_bytes"] = r.uplink_bytes;
+    line["downlink_bytes"] = r.downlink_bytes;
+    line["float32_bytes"] = r.float32_bytes;
+    line["ratio"] = r.ratio();
+    line["total_ratio"] = r.total_ratio();
+    line["update_vnmse"] = r.update_vnmse;
+    line["clients_ok"] = r.clients_ok;
+    line["dropped"] = r.dropped;
+    line["refused"] = r.refused;
+    line["seconds"] = r.seconds;
+    line["threads"] = args_.common.threads();
+    print(line.dump());
+  }
+
+  void summary(const std::vector<train::CodecResult>& results) const {
+    if (args_.common.json) return;
+    size_t width = 5;
+    for (const auto& r : results) width = std::max(width, r.codec.size());
+    print(fmt::format("\n{:<{}} {:>9} {:>10} {:>10} {:>10} {:>8} {:>8} {:>9}", "codec", width, "accuracy", "up MB", "saved MB",
+                      "down MB", "ratio", "total", "seconds"));
+    for (const auto& r : results) {
+      print(fmt::format("{:<{}} {:>9.4f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>9.1f}", r.codec, width, r.final_accuracy,
+                        static_cast<double>(r.uplink_bytes) / kMega,
+                        (static_cast<double>(r.float32_bytes) - static_cast<double>(r.uplink_bytes)) / kMega,
+                        static_cast<double>(r.downlink_bytes) / kMega, r.ratio(), r.total_ratio(), r.seconds));
+    }
+    print(fmt::format("accuracy: mean after each of the last {} rounds; up, down: all bytes of all messages; ratio: float32 over what was "
+                      "sent up, total: both ways; seed {}",
+                      train::kFinalRounds, seed_));
+    for (const auto& r : results) {
+      if (r.dropped + r.refused != 0) {
+        print(fmt::format("{}: {} clients answered, {} vanished, {} were refused", r.codec, r.clients_ok, r.dropped, r.refused));
+      }
+    }
+  }
+
+ private:
+  nlohmann::ordered_json head(const std::string& codec) const {
+    nlohmann::ordered_json line;
+    line["codec"] = codec;
+    line["seed"] = seed_;
+    line["task"] = args_.task;
+    return line;
+  }
+  static void print(const std::string& line) {
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  }
+
+  const FederateArgs& args_;
+  uint64_t seed_;
+  std::string codec_;
+  bool any_ = false;
+};
+
+// The updates of the last round, one .safetensors a client.
+class UpdateFolder {
+ public:
+  UpdateFolder(const std::string& path, const gradient::Manifest& manifest) : path_(path), manifest_(manifest) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error || !std::filesystem::is_directory(path)) {
+      fail(ErrorCode::kIo, "--save-updates ", path, ": ", error ? error.message() : std::string("not a folder"));
+    }
+  }
+
+  void save(const train::ClientUpdate& update, uint64_t round) {
+    if (!cleared_) remove_old();
+    cleared_ = true;
+    std::vector<io::TensorEntry> entries;
+    size_t offset = 0;
+    for (const gradient::TensorInfo& info : manifest_) {
+      entries.push_back({info.name, DType::kFloat32, info.shape, update.difference.data() + offset, info.count()});
+      offset += info.count();
+    }
+    const std::string name = fmt::format("client-{:06}.safetensors", update.client);
+    io::save_safetensors((std::filesystem::path(path_) / name).string(), entries,
+                         {{"round", std::to_string(round)},
+                          {"client", std::to_string(update.client)},
+                          {"examples", std::to_string(update.examples)}});
+  }
+
+ private:
+  // Those of an earlier run would be averaged with the new ones.
+  void remove_old() const {
+    std::error_code ignored;
+    for (const auto& item : std::filesystem::directory_iterator(path_)) {
+      const std::string name = item.path().filename().string();
+      const bool ours = name.size() == 25 && name.starts_with("client-") && name.ends_with(".safetensors") &&
+                        name.substr(7, 6).find_first_not_of("0123456789") == std::string::npos;
+      if (ours) std::filesystem::remove(item.path(), ignored);
+    }
+  }
+
+  std::string path_;
+  const gradient::Manifest& manifest_;
+  bool cleared_ = false;
+};
+
+int stop(const FederateArgs& args) {
+  if (args.checkpoint.empty()) fail(ErrorCode::kCancelled, "interrupted; without --checkpoint FILE nothing was kept");
+  fail(ErrorCode::kCancelled, "interrupted; ", args.checkpoint, " holds all complete rounds: continue with the same options and --resume");
+}
+
+int run_federate(const FederateArgs& args) {
+  train::FederateOptions options = parse_options(args);
+  if (!args.plot.empty()) check_plot(args.plot);
+  options.seed = args.resume && args.common.seed_text.empty() ? train::checkpoint_seed(args.checkpoint) : args.common.seed();
+  const auto task = train::make_image_cnn(args.task, train::load_image_data(args.data));
+  const uint64_t examples = task->train_labels().size();
+  if (options.clients > examples / options.examples_per_client) {
+    usage("--clients ", options.clients, ": ", args.data, " has ", examples, " training images, enough for ",
+          examples / options.examples_per_client, " clients of ", options.examples_per_client);
+  }
+  std::optional<UpdateFolder> updates;
+  if (!args.save_updates.empty()) updates.emplace(args.save_updates, task->manifest());
+
+  Report report(args, options.seed);
+  std::optional<Progress> progress;
+  const auto clear = [&] {
+    if (progress) progress->clear();
+  };
+  train::FederateCallbacks callbacks;
+  callbacks.on_start = [&](uint64_t total) { progress.emplace("federate", total, "clients"); };
+  callbacks.on_progress = [&](uint64_t units) { progress->tick(units); };
+  callbacks.on_evaluation = [&](const train::Evaluation& e) { clear(), report.evaluation(e); };
+  callbacks.on_codec_done = [&](const train::CodecResult& r) { clear(), report.codec_done(r); };
+  callbacks.on_warning = [&](const std::string& text) {
+    clear();
+    fmt::print(stderr, "kpd federate: warning: {}\n", text);
+  };
+  if (updates) callbacks.on_update = [&](const train::ClientUpdate& u) { updates->save(u, options.rounds); };
+  callbacks.stopped = [] { return interrupted(); };
+
+  const DeferInterrupt defer(true);
+  const train::FederateResult result = train::federate(*task, options, callbacks);
+  clear();
+  if (result.stopped) return stop(args);
+  report.summary(result.codecs);
+  if (!args.plot.empty()) plot_accuracy(args.plot, fmt::format("{}, {} clients a round, seed {}", args.task, options.clients_per_round, options.seed), result.codecs);
+  return kExitOk;
+}
+
+void add_training_options(CLI::App& app, FederateArgs& args) {
+  add(app, "--rounds", args.rounds, "R", "rounds for each codec (default 100)");
+  add(app, "--clients", args.clients, "N", "clients that hold data (default 300)");
+  add(app, "--examples-per-client", args.examples_per_client, "N", "images of each (default 200)");
+  add(app, "--alpha", args.alpha, "A", "of the Dirichlet split by class; small: few classes a client (default 0.3)");
+  add(app, "--clients-per-round", args.clients_per_round, "N", "clients that train in a round (default 10)");
+  add(app, "--local-epochs", args.local_epochs, "N", "passes over a client's images in a round (default 1)");
+  add(app, "--batch", args.batch, "N", "images in a step of a client (default 20)");
+  add(app, "--client-lr", args.client_lr, "LR", "rate of the clients' SGD (default 0.0316)");
+  add(app, "--server", args.server, "sgd|adam", "the server's optimizer (default adam)");
+  add(app, "--server-lr", args.server_lr, "LR", "its rate (default 0.00316 for adam, 1 for sgd: plain averaging)");
+  add(app, "--server-beta1", args.beta1, "B", "of adam (default 0.9)");
+  add(app, "--server-beta2", args.beta2, "B", "of adam (default 0.99)");
+  add(app, "--server-eps", args.eps, "E", "of adam (default 1e-4)");
+  add(app, "--server-momentum", args.momentum, "M", "of sgd (default 0)");
+  add(app, "--sampling", args.sampling, "uniform|weighted", "how clients are drawn; weighted: by their number of images");
+  add(app, "--weights", args.weights, "examples|uniform", "weight of an update in the average (default examples)");
+  add(app, "--drop", args.drop, "P", "probability that a client vanishes after it got the model (default 0)");
+  add(app, "--clip", args.clip, "NORM", "shorten longer updates to this L2 norm before encoding");
+}
+
+void add_options(CLI::App& app, FederateArgs& args) {
+  add(app, "--task", args.task, "NAME", "fashion-cnn: the EMNIST network of EDEN's experiments (default)");
+  add(app, "--data", args.data, "DIR", "images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist)");
+  add(app, "--codec", args.codecs, "SPEC", "of the clients' updates, e.g. eden:bits=1; may be repeated: one run each; `kpd codecs` lists them");
+  add(app, "--downlink", args.downlink, "SPEC", "float32 (default) or bf16: the whole model; another codec: the difference, with what it lost sent again");
+  add_training_options(app, args);
+  add(app, "--eval-every", args.eval_every, "N", "rounds between tests (default 5; and after each of the last 10)");
+  add(app, "--save-updates", args.save_updates, "DIR", "write the updates of the first codec's last round, one .safetensors a client");
+  add(app, "--plot", args.plot, "FILE.png", "draw accuracy over rounds and megabytes (gnuplot)");
+  add(app, "--checkpoint", args.checkpoint, "FILE", "keep the state there at every test and on Ctrl-C");
+  add(app, "--resume", args.resume, "continue from --checkpoint, with the same bits; only --rounds may differ");
+  args.common.add_seed(app);
+  args.common.add_threads(app);
+  args.common.add_json(app);
+}
+
+}  // namespace
+
+Command federate_command() {
+  return {"federate",
+          "train a network on compressed updates of many clients",
+          {"kpd federate --task fashion-cnn --codec eden:bits=1 --rounds 1 --clients-per-round 4 --seed 1"},
+          [](CLI::App& app) {
+            auto args = std::make_shared<FederateArgs>();
+            add_options(app, *args);
+            return [args] { return run_federate(*args); };
+          }};
+}
+
+}  // namespace kpd::tool

@@ -1,0 +1,28 @@
+// tools: `kpd federate` in a build without libtorch: says what is missing and how to get it.
+#include "cli.h"
+#include "commands.h"
+
+namespace kpd::tool {
+namespace {
+
+constexpr const char* kMissing =
+    "this build has no train component (kpd::train needs libtorch). Get it: `python3 -m pip install --no-deps torch "
+    "nvidia-cuda-runtime nvidia-cuda-cupti` in a virtual environment, then configure with -DKPD_WITH_TORCH=ON "
+    "-DKPD_TORCH_DIR=VENV/lib/python3.X/site-packages/torch and build again; `./quickstart` does all of this";
+
+}  // namespace
+
+Command federate_command() {
+  Command command;
+  command.name = "federate";
+  command.summary = "train a network on compressed updates of many clients (not in this build)";
+  command.example = {"kpd federate --task fashion-cnn --codec eden:bits=1 --rounds 5"};
+  command.missing_component = true;
+  command.setup = [](CLI::App& app) -> std::function<int()> {
+    app.description(kMissing);
+    return []() -> int { fail(ErrorCode::kIo, kMissing); };
+  };
+  return command;
+}
+
+}  // namespace kpd::tool

@@ -1,0 +1,131 @@
+// tools: `kpd inspect`, what a compressed file or message says about itself; nothing is decoded.
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "commands.h"
+#include "files.h"
+#include "kpd/base/hash.h"
+#include "spec_text.h"
+
+namespace kpd::tool {
+namespace {
+
+struct InspectArgs {
+  CommonOptions common;
+  std::string file;
+};
+
+double bits_per_number(uint64_t bytes, uint64_t elements) {
+  return elements == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
+}
+
+// Names come from the file: control characters must not reach a terminal.
+std::string printable(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+nlohmann::ordered_json tensor_json(const gradient::StreamInfo& info, size_t i) {
+  const gradient::TensorRecord& record = info.tensors[i];
+  nlohmann::ordered_json tensor;
+  if (info.is_file) {
+    tensor["name"] = info.manifest[i].name;
+    tensor["shape"] = info.manifest[i].shape;
+  }
+  tensor["dtype"] = dtype_name(record.dtype);
+  tensor["count"] = record.count;
+  tensor["codec"] = spec_text(record.params);
+  tensor["method"] = record.params.method;
+  tensor["offset"] = record.offset;
+  tensor["bytes"] = record.bytes;
+  tensor["bits_per_number"] = bits_per_number(record.bytes, record.count);
+  return tensor;
+}
+
+void print_json(const gradient::StreamInfo& info) {
+  nlohmann::ordered_json object;
+  object["form"] = info.is_file ? "file" : "message";
+  object["streamed"] = info.is_streamed;
+  object["version"] = fmt::format("{}.{}", info.major, info.minor);
+  object["header_bytes"] = info.header_bytes;
+  object["total_bytes"] = info.total_bytes;
+  object["elements"] = info.elements();
+  object["bits_per_number"] = bits_per_number(info.total_bytes, info.elements());
+  object["manifest_hash"] = fmt::format("{:016x}", info.manifest_hash);
+  if (info.is_file) {
+    object["seed"] = info.seed;
+  } else {
+    object["run"] = info.ids.run;
+    object["round"] = info.ids.round;
+    object["client"] = info.ids.client;
+    object["base_model_hash"] = fmt::format("{:016x}", info.ids.base_model_hash);
+    object["weight"] = info.ids.weight;
+    object["mac"] = hex(info.mac);
+  }
+  object["tensors"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < info.tensors.size(); ++i) object["tensors"].push_back(tensor_json(info, i));
+  fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void print_text(const std::string& path, const gradient::StreamInfo& info) {
+  fmt::print("{}: kpd gradient {}, format {}.{}, {} bytes, header {} bytes\n", path,
+             info.is_file ? "file" : (info.is_streamed ? "streamed message" : "message"), info.major, info.minor,
+             info.total_bytes, info.header_bytes);
+  fmt::print("{} numbers in {} tensor{}, {:.4f} bits per number (all bytes), checksum ok\n", info.elements(),
+             info.tensors.size(), info.tensors.size() == 1 ? "" : "s", bits_per_number(info.total_bytes, info.elements()));
+  if (info.is_file) {
+    fmt::print("seed {}, manifest {:016x}\n", info.seed, info.manifest_hash);
+  } else {
+    fmt::print("run {}, round {}, client {}, base model {:016x}, weight {}, manifest {:016x}\n", info.ids.run, info.ids.round,
+               info.ids.client, info.ids.base_model_hash, info.ids.weight, info.manifest_hash);
+  }
+  for (size_t i = 0; i < info.tensors.size(); ++i) {
+    const gradient::TensorRecord& record = info.tensors[i];
+    const std::string name = info.is_file ? printable(info.manifest[i].name) : fmt::format("tensor {}", i);
+    const std::string shape = info.is_file ? fmt::format("[{}]", fmt::join(info.manifest[i].shape, ", ")) : std::string();
+    fmt::print("  {:<24} {:<8} {:>12} {:<16} {:>9.4f} bits  byte {:<10} {}\n", name, dtype_name(record.dtype), record.count,
+               shape, bits_per_number(record.bytes, record.count), record.offset, spec_text(record.params));
+  }
+}
+
+int run_inspect(const InspectArgs& args) {
+  require(args.file, "FILE", "");
+  const io::MappedFile file = map_input(args.file);
+  const gradient::StreamInfo info = gradient::read_stream_info(file.bytes(), args.file);
+  if (args.common.json) {
+    print_json(info);
+  } else {
+    print_text(args.file, info);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command inspect_command() {
+  return {"inspect",
+          "show the header and tensors of a compressed file or message",
+          {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --no-speed --out gradient.npy",
+           "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd inspect gradient.kpdg"},
+          [](CLI::App& app) {
+            auto args = std::make_shared<InspectArgs>();
+            app.add_option("FILE", args->file, "a file made by `kpd encode`, or a message")->option_text(" ");
+            args->common.add_json(app);
+            return [args] { return run_inspect(*args); };
+          }};
+}
+
+}  // namespace kpd::tool

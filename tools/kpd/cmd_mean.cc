@@ -1,0 +1,171 @@
+// tools: `kpd mean`, the average of many clients' vectors through a codec: on files, or as an experiment on synthetic vectors.
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli.h"
+#include "commands.h"
+#include "files.h"
+#include "mean.h"
+
+namespace kpd::tool {
+namespace {
+
+constexpr uint64_t kMaxDim = uint64_t{1} << 36;
+constexpr uint64_t kMaxClients = uint64_t{1} << 24;
+
+struct MeanArgs {
+  CommonOptions common;
+  std::vector<std::string> files, codecs;
+  std::string synthetic, dim, clients, trials, correlation, loss, link, weights, out, repeats;
+  bool no_speed = false;
+};
+
+// "1Gbit", "100Mbit/s": gigabytes a second.
+double parse_link(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower.ends_with("/s")) lower.resize(lower.size() - 2);
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"kbit", 1e-6}, {"mbit", 1e-3}, {"gbit", 1}, {"tbit", 1e3}};
+  for (const auto& [unit, gbit] : kUnits) {
+    if (!lower.ends_with(unit)) continue;
+    const std::string number = lower.substr(0, lower.size() - unit.size());
+    return parse_real("--link", number, 1e-6, 1e9) * gbit / 8;
+  }
+  usage("--link ", text, ": expected a speed such as 1Gbit or 100Mbit (units: kbit, Mbit, Gbit, Tbit)");
+}
+
+LossPlan parse_loss(const std::string& text) {
+  const std::vector<std::string> parts = split(text, ',');
+  LossPlan plan;
+  plan.fraction = parse_real("--loss", parts[0], 0, 1);
+  plan.burst = parts.size() == 2 && parts[1] == "burst";
+  if (parts.size() > 2 || (parts.size() == 2 && !plan.burst)) usage("--loss ", text, ": expected P or P,burst");
+  return plan;
+}
+
+std::vector<double> parse_weights(const std::string& text, uint64_t clients) {
+  std::vector<double> weights(clients, 1.0);
+  if (!text.empty()) {
+    const std::vector<std::string> parts = split(text, ',');
+    if (parts.size() != clients) usage("--weights: ", parts.size(), " weights for ", clients, " clients");
+    for (size_t i = 0; i < parts.size(); ++i) weights[i] = parse_real("--weights", parts[i], 0, 1e18);
+  }
+  double sum = 0;
+  for (const double w : weights) sum += w;
+  if (sum == 0) usage("--weights: all are 0");
+  for (double& w : weights) w /= sum;
+  return weights;
+}
+
+void refuse_with_files(const std::string& value, const char* option) {
+  if (!value.empty()) usage(option, " belongs to --synthetic; with files their own sizes and number count");
+}
+
+std::unique_ptr<ClientSource> make_source(const MeanArgs& args, uint64_t seed) {
+  if (args.synthetic.empty()) return file_source(args.files);
+  gradient::SyntheticSpec spec = as_usage("--synthetic", [&] { return gradient::SyntheticSpec::parse(args.synthetic); });
+  spec.seed = seed;
+  if (!args.correlation.empty()) spec.correlation = parse_real("--correlation", args.correlation, 0, 1);
+  if (spec.marginal == gradient::Marginal::kSparse && !args.correlation.empty() && spec.correlation != 1) {
+    usage("--correlation ", args.correlation, ": sparse:K is the same vector for every client, so its correlation is 1");
+  }
+  if (spec.marginal == gradient::Marginal::kSparse) spec.correlation = 0;
+  const uint64_t dim = parse_count("--dim", args.dim.empty() ? "65536" : args.dim, 1, kMaxDim);
+  const uint64_t clients = parse_count("--clients", args.clients.empty() ? "10" : args.clients, 1, kMaxClients);
+  return synthetic_source(spec, args.synthetic, dim, clients);
+}
+
+// Everything that the command line alone decides is checked before any file is read.
+void check_options(const MeanArgs& args) {
+  if (args.codecs.empty()) usage("--codec SPEC is required");
+  if (args.files.empty() && args.synthetic.empty()) usage("FILE... or --synthetic NAME is required");
+  if (!args.files.empty() && !args.synthetic.empty())
+    usage("--synthetic makes its own vectors; FILE... cannot be given with it");
+  if (args.synthetic.empty()) {
+    refuse_with_files(args.dim, "--dim");
+    refuse_with_files(args.clients, "--clients");
+    refuse_with_files(args.correlation, "--correlation");
+    for (const std::string& file : args.files) tensor_format("FILE", file);
+  }
+  if (!args.out.empty()) {
+    tensor_format("--out", args.out);
+    if (args.codecs.size() != 1) usage("--out holds one mean; give one --codec");
+  }
+  if (args.no_speed && !args.link.empty()) usage("--link needs the measured speed; leave out --no-speed");
+}
+
+MeanPlan make_plan(const MeanArgs& args) {
+  check_options(args);
+  MeanPlan plan;
+  plan.codec_texts = args.codecs;
+  for (const std::string& codec : args.codecs) plan.codecs.push_back(parse_codec(codec));
+  const std::string default_trials = args.synthetic.empty() || !args.out.empty() ? "1" : "10";
+  plan.trials = parse_count("--trials", args.trials.empty() ? default_trials : args.trials, 1, uint64_t{1} << 32);
+  plan.keep_mean = !args.out.empty();
+  if (plan.keep_mean && plan.trials != 1) usage("--out writes the mean of one trial; leave out --trials");
+  plan.threads = args.common.threads();
+  if (!args.loss.empty()) plan.loss = parse_loss(args.loss);
+  if (!args.link.empty()) plan.link_gb_per_s = parse_link(args.link);
+  plan.repeats =
+      args.no_speed ? 0 : static_cast<int>(parse_count("--repeats", args.repeats.empty() ? "9" : args.repeats, 9, 999));
+  if (args.synthetic.empty()) plan.weights = parse_weights(args.weights, args.files.size());
+  plan.seed = args.common.seed();
+  plan.source = make_source(args, plan.seed);
+  if (!args.synthetic.empty()) plan.weights = parse_weights(args.weights, plan.source->clients());
+  plan.clients = plan.source->clients();
+  if (plan.keep_mean) check_holds("--out", args.out, plan.source->manifest());
+  plan.dim = element_count(plan.source->manifest());
+  return plan;
+}
+
+int run_mean(const MeanArgs& args) {
+  const MeanPlan plan = make_plan(args);
+  std::vector<CodecFigures> figures = run_trials(plan);
+  if (plan.keep_mean) {
+    const std::vector<float> mean(figures[0].mean.begin(), figures[0].mean.end());
+    write_tensors(args.out, plan.source->manifest(), mean);
+  }
+  for (size_t k = 0; k < figures.size(); ++k) {
+    if (plan.repeats > 0) figures[k].speed = measure_speed(plan, plan.codecs[k]);
+    if (args.common.json) print_mean_json(plan, k, figures[k]);
+  }
+  if (!args.common.json) print_mean_table(plan, figures);
+  return kExitOk;
+}
+
+void add_options(CLI::App& app, MeanArgs& args) {
+  app.add_option("FILE", args.files, "one file a client: .npy, .safetensors or .f32, all of the same shapes")
+      ->option_text("...");
+  add(app, "--codec", args.codecs, "SPEC", "how to compress, e.g. eden:bits=1; may be repeated; `kpd codecs` lists them");
+  add(app, "--weights", args.weights, "W1,W2,...", "one weight a client (default: equal)");
+  add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32)");
+  add(app, "--synthetic", args.synthetic, "NAME", "make the vectors: lognormal, normal, exponential or sparse:K");
+  add(app, "--dim", args.dim, "D", "numbers in each synthetic vector (default 65536)");
+  add(app, "--clients", args.clients, "N", "synthetic clients (default 10)");
+  add(app, "--correlation", args.correlation, "R", "of the synthetic clients, 0 to 1 (default 0; 1: identical)");
+  add(app, "--trials", args.trials, "T", "rounds with new rotations and new synthetic vectors (default 10; 1 for files)");
+  add(app, "--loss", args.loss, "P[,burst]", "send packets and drop this fraction of them, at random or in bursts");
+  add(app, "--link", args.link, "SPEED", "say when compression pays on a link, e.g. 1Gbit");
+  add(app, "--no-speed", args.no_speed, "do not measure speed");
+  add(app, "--repeats", args.repeats, "N", "turns of the speed measurement (default and least 9)");
+  args.common.add_seed(app);
+  args.common.add_threads(app);
+  args.common.add_json(app);
+}
+
+}  // namespace
+
+Command mean_command() {
+  return {"mean",
+          "average many clients' vectors through a codec and measure it",
+          {"kpd mean --synthetic lognormal --dim 2^16 --clients 10 --trials 5 --codec eden:bits=1 --codec float32 --seed 1"},
+          [](CLI::App& app) {
+            auto args = std::make_shared<MeanArgs>();
+            add_options(app, *args);
+            return [args] { return run_mean(*args); };
+          }};
+}
+
+}  // namespace kpd::tool

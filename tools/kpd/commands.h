@@ -1,0 +1,38 @@
+// tools: how a command joins the program. A command is one file cmd_NAME.cc with one function NAME_command(), declared here
+// and listed in commands.cc. It uses public headers only.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace kpd::tool {
+
+struct Command {
+  std::string name;
+  std::string summary;  // one line of `kpd --help`
+  // Shell lines that end `kpd NAME --help`. They run as they stand in an empty folder (tests/cli runs them), so a command that
+  // reads a file first makes one.
+  std::vector<std::string> example;
+  // Adds the options to `app` (long names only) and returns what runs after the command line was parsed. That may throw
+  // UsageError (exit 2) or kpd::Error, or return an exit code.
+  std::function<std::function<int()>(CLI::App& app)> setup;
+  // Where the command's component is not built: options are not checked, so that `run` can say what is missing.
+  bool missing_component = false;
+};
+
+Command encode_command();
+Command decode_command();
+Command inspect_command();
+Command mean_command();
+Command codecs_command();
+Command federate_command();  // cmd_federate.cc, or cmd_federate_missing.cc without libtorch
+
+// In the order of `kpd --help`.
+const std::vector<Command>& commands();
+
+}  // namespace kpd::tool

@@ -1,0 +1,135 @@
+// tools: the program `kpd`. Finds the command, turns errors into one line on stderr and an exit code:
+// 0 done, 1 failed, 2 usage, 3 an input's content is wrong, 130 Ctrl-C.
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "cli.h"
+#include "commands.h"
+#include "kpd/base/cpu.h"
+#include "kpd/base/spec.h"
+#include "kpd/base/version.h"
+#include "signals.h"
+
+namespace kpd::tool {
+namespace {
+
+constexpr const char* kAbout =
+    "kpd sends vectors that many machines hold (gradients, model updates) in 0.05 to 8 bits per number\n"
+    "instead of 32, and averages them within stated, measured bounds.";
+
+std::string general_help() {
+  std::string text = str("Usage: kpd COMMAND [OPTIONS]\n\n", kAbout, "\n\nCommands:\n");
+  for (const Command& command : commands()) {
+    text += "  " + command.name + std::string(12 - command.name.size(), ' ') + command.summary + "\n";
+  }
+  text += "\nOptions:\n  --help      this text; `kpd COMMAND --help` explains a command\n  --version   the version\n";
+  text += "\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 an input's content is wrong, 130 interrupted.\n";
+  text += "\nExample:\n  kpd mean --synthetic lognormal --dim 2^16 --clients 10 --trials 5 --codec eden:bits=1 --seed 1\n";
+  return text;
+}
+
+const Command& find_command(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Command& command : commands()) {
+    if (command.name == name) return command;
+    names.push_back(command.name);
+  }
+  const std::string_view near = nearest_word(name, names);
+  usage("unknown command ", name, near.empty() ? std::string("; `kpd --help` lists them") : str("; did you mean ", near, "?"));
+}
+
+int print_text(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
+}
+
+int run_command(const Command& command, std::vector<std::string> args) {
+  CLI::App app(command.summary, "kpd " + command.name);
+  app.set_help_flag("--help", "this text");
+  app.get_formatter()->column_width(30);
+  std::string footer = "\nExample:";
+  for (const std::string& line : command.example) footer += "\n  " + line;
+  app.footer(footer);
+  const std::function<int()> run = command.setup(app);
+  for (const std::string& arg : args) {
+    if (arg == "--") break;
+    if (arg == "--help") return print_text(app.help());
+  }
+  if (command.missing_component) return run();
+  check_option_names(app, args);
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  } catch (const CLI::ParseError& e) {
+    usage(e.what());
+  }
+  return run();
+}
+
+int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:  // of an input: what the command line says was checked before
+    case ErrorCode::kCorruptData:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kLimitExceeded:
+    case ErrorCode::kMismatch:
+      return kExitContent;
+    case ErrorCode::kCancelled:
+      return kExitInterrupt;
+    case ErrorCode::kIo:
+    case ErrorCode::kInternal:
+    case ErrorCode::kOutOfMemory:
+      break;
+  }
+  return kExitFailed;
+}
+
+int run_program(const std::vector<std::string>& args) {
+  if (args.empty()) usage("a command is missing; `kpd --help` lists them");
+  if (args[0] == "--help") return print_text(general_help());
+  if (args[0] == "--version") return print_text(str("kpd ", kVersion, "\n"));
+  if (args[0].starts_with("-")) {
+    constexpr std::string_view kNames[] = {"--help", "--version"};
+    const std::string_view near = nearest_word(args[0], kNames);
+    usage("unknown option ", args[0],
+          near.empty() ? std::string("; a command comes first, see `kpd --help`") : str("; did you mean ", near, "?"));
+  }
+  const Command& command = find_command(args[0]);
+  try {
+    as_usage("KPD_ISA", [] { return active_isa(); });
+  } catch (const Error& e) {
+    usage("KPD_ISA: ", e.what());
+  }
+  return run_command(command, std::vector<std::string>(args.begin() + 1, args.end()));
+}
+
+}  // namespace
+}  // namespace kpd::tool
+
+int main(int argc, char** argv) {
+  using namespace kpd::tool;
+  install_signal_handlers();
+  const std::vector<std::string> args(argv + 1, argv + std::max(argc, 1));
+  const std::string name = args.empty() || args[0].starts_with("-") ? "kpd" : "kpd " + args[0];
+  int code = kExitFailed;
+  std::string text;
+  try {
+    code = run_program(args);
+  } catch (const UsageError& e) {
+    code = kExitUsage;
+    text = e.what();
+  } catch (const kpd::Error& e) {
+    code = exit_code(e.code());
+    text = e.what();
+  } catch (const std::bad_alloc&) {
+    text = "out of memory";
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  if (!text.empty()) std::fprintf(stderr, "%s: %s\n", name.c_str(), text.c_str());
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == kExitOk) {
+    std::fprintf(stderr, "%s: cannot write to standard output\n", name.c_str());
+    code = kExitFailed;
+  }
+  return code;
+}

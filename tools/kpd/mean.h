@@ -1,0 +1,91 @@
+// tools: the parts of `kpd mean`: where the clients' vectors come from (mean_source.cc), the trials (mean_trials.cc), the
+// speed (mean_speed.cc) and the figures (mean_report.cc). Everything is measured on decoded bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kpd/gradient/message.h"
+#include "kpd/gradient/synthetic.h"
+
+namespace kpd::tool {
+
+// One worker's view of the clients' vectors. Thread-compatible.
+class ClientReader {
+ public:
+  virtual ~ClientReader() = default;
+  // Before the load() calls of a trial.
+  virtual void start_trial(uint64_t trial, int threads) = 0;
+  // dst holds all tensors of a client back to back.
+  virtual void load(uint64_t client, std::span<float> dst, int threads) = 0;
+};
+
+// Thread-safe.
+class ClientSource {
+ public:
+  virtual ~ClientSource() = default;
+  virtual const gradient::Manifest& manifest() const = 0;
+  virtual uint64_t clients() const = 0;
+  virtual std::string client_name(uint64_t client) const = 0;  // for errors
+  virtual std::string description() const = 0;                 // "lognormal", "3 files"
+  virtual std::unique_ptr<ClientReader> reader() const = 0;
+};
+
+std::unique_ptr<ClientSource> synthetic_source(const gradient::SyntheticSpec& spec, const std::string& text, uint64_t dim,
+                                               uint64_t clients);
+// Reads every file once; throws Error(kMismatch) naming the file and the tensor that differs from the first file's.
+std::unique_ptr<ClientSource> file_source(const std::vector<std::string>& paths);
+
+struct LossPlan {
+  double fraction = 0;
+  bool burst = false;
+};
+
+// A checked command line.
+struct MeanPlan {
+  std::unique_ptr<ClientSource> source;
+  std::vector<std::string> codec_texts;
+  std::vector<gradient::Codec> codecs;
+  uint64_t dim = 0, clients = 0, trials = 0, seed = 0;
+  int threads = 1;
+  std::vector<double> weights;  // one a client, sum 1
+  std::optional<LossPlan> loss;
+  std::optional<double> link_gb_per_s;
+  int repeats = 9;  // of the speed measurement; 0: none
+  bool keep_mean = false;
+};
+
+struct Speed {
+  double encode_gb_per_s = 0, decode_gb_per_s = 0, memcpy_gb_per_s = 0;
+};
+
+struct CodecFigures {
+  std::vector<double> vnmse, nmse, limit;  // per trial
+  uint64_t wire_bytes = 0, elements = 0;   // over all messages
+  uint64_t packet_overhead_bytes = 0;      // of wire_bytes
+  uint64_t packets = 0, packets_lost = 0;
+  uint64_t reseeded = 0, over_limit = 0, saturated = 0;
+  std::vector<double> mean;  // with keep_mean
+  std::optional<Speed> speed;
+
+  double wire_bits() const { return 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements); }
+};
+
+// Figures of every codec, without speed. The same for any number of threads.
+std::vector<CodecFigures> run_trials(const MeanPlan& plan);
+Speed measure_speed(const MeanPlan& plan, const gradient::Codec& codec);
+
+struct Estimate {
+  double mean = 0;
+  std::optional<double> standard_error;  // over trials; none for one trial
+};
+Estimate estimate(std::span<const double> trials);
+
+void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& figures);
+void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures);
+
+}  // namespace kpd::tool

@@ -1,0 +1,52 @@
+// tools: Ctrl-C; see signals.h. The handler calls only what POSIX allows in one.
+#include "signals.h"
+
+#include <atomic>
+#include <csignal>
+#include <string_view>
+
+#include <unistd.h>
+
+#include "kpd/base/error.h"
+
+namespace kpd::tool {
+namespace {
+
+std::atomic<int> g_deferred{0};
+std::atomic<bool> g_second_ends{false};
+std::atomic<int> g_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+void handle(int signal) {
+  const bool again = g_signal.exchange(signal) != 0;
+  if (g_deferred.load() > 0 && !(again && g_second_ends.load())) return;
+  constexpr std::string_view kText = "\nkpd: interrupted\n";
+  const ssize_t ignored = write(2, kText.data(), kText.size());
+  static_cast<void>(ignored);
+  _exit(128 + signal);
+}
+
+}  // namespace
+
+void install_signal_handlers() {
+  struct sigaction action = {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool interrupted() { return g_signal.load() != 0; }
+
+void check_interrupted() {
+  if (interrupted()) fail(ErrorCode::kCancelled, "interrupted");
+}
+
+DeferInterrupt::DeferInterrupt(bool second_ends) {
+  g_second_ends.store(second_ends);
+  g_deferred.fetch_add(1);
+}
+DeferInterrupt::~DeferInterrupt() { g_deferred.fetch_sub(1); }
+
+}  // namespace kpd::tool

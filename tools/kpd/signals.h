@@ -1,0 +1,23 @@
+// tools: Ctrl-C. By default it ends the program at once with exit code 130: commands hold nothing on disk while they compute.
+// While a DeferInterrupt lives (an output is being written, or a command ends its own way) it only raises a flag.
+#pragma once
+
+namespace kpd::tool {
+
+// Catches SIGINT and SIGTERM. Call once, before threads start.
+void install_signal_handlers();
+
+// Throws Error(kCancelled) if Ctrl-C was pressed while deferred.
+void check_interrupted();
+bool interrupted();
+
+class DeferInterrupt {
+ public:
+  // With second_ends a second Ctrl-C ends the program at once.
+  explicit DeferInterrupt(bool second_ends = false);
+  ~DeferInterrupt();
+  DeferInterrupt(const DeferInterrupt&) = delete;
+  DeferInterrupt& operator=(const DeferInterrupt&) = delete;
+};
+
+}  // namespace kpd::tool

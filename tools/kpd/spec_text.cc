@@ -1,0 +1,33 @@
+// tools: see spec_text.h.
+#include "spec_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace kpd::tool {
+
+std::string spec_text(const gradient::WireParams& params) {
+  const auto& rows = gradient::methods();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const gradient::MethodRow& r) { return r.id == params.method; });
+  if (row == rows.end()) return fmt::format("method {}", params.method);
+  std::string text(row->name);
+  char separator = ':';
+  const auto put = [&](std::string_view key, const std::string& value) {
+    if (std::find(row->keys.begin(), row->keys.end(), key) == row->keys.end()) return;
+    text += separator + std::string(key) + "=" + value;
+    separator = ',';
+  };
+  put("bits", fmt::format("{:.6g}", params.bits()));
+  if (params.flags & gradient::kFlagEntropy) put("code", "entropy");
+  if (params.flags & gradient::kFlagDither) put("dither", "shared");
+  if (params.flags & gradient::kFlagAllocate) put("allocate", "energy");
+  constexpr const char* kScales[] = {"unbiased", "biased", "norm"};
+  if (params.scale != gradient::ScaleKind::kUnbiased)
+    put("scale", kScales[std::min<size_t>(2, static_cast<size_t>(params.scale))]);
+  if (params.rounds != 0) put("rounds", fmt::format("{}", params.rounds));
+  put("block", fmt::format("{}", uint64_t{1} << std::min<unsigned>(63, params.log2_block)));
+  return text;
+}
+
+}  // namespace kpd::tool

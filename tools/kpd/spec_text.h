@@ -1,0 +1,13 @@
+// tools: a codec spec from the fields that a stream carries, and the table of methods as text.
+#pragma once
+
+#include <string>
+
+#include "kpd/gradient/codec.h"
+
+namespace kpd::tool {
+
+// A spec that encodes to the same fields, e.g. "eden:bits=1,block=4096,rounds=2"; "method 77" for an unknown id.
+std::string spec_text(const gradient::WireParams& params);
+
+}  // namespace kpd::tool
