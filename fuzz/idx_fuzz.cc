@@ -22,7 +22,7 @@ std::vector<uint8_t> gzip(const uint8_t* data, size_t size) {
   stream.next_out = out.data();
   stream.avail_out = static_cast<uInt>(out.size());
   if (deflate(&stream, Z_FINISH) != Z_STREAM_END) __builtin_trap();
-  out.resize(out.size() - stream.avail_out);
+  out.resize(stream.total_out);
   deflateEnd(&stream);
   return out;
 }

@@ -1,4 +1,4 @@
-// base: CRC-32 (polynomial 0xedb88320, reflected; sixteen bytes a step by tables) and SHA-256 (FIPS 180-4).
+// base: SHA-256 (FIPS 180-4). CRC-32 is in crc32.cc.
 #include "kpd/base/hash.h"
 
 #include <bit>
@@ -8,31 +8,6 @@
 
 namespace kpd {
 namespace {
-
-constexpr int kSlices = 16;
-using CrcTables = std::array<std::array<uint32_t, 256>, kSlices>;
-
-// tables[k][b]: the CRC of byte b followed by k zero bytes.
-constexpr CrcTables make_crc_tables() {
-  CrcTables tables{};
-  for (uint32_t b = 0; b < 256; ++b) {
-    uint32_t v = b;
-    for (int bit = 0; bit < 8; ++bit) v = (v >> 1) ^ ((v & 1u) ? 0xedb88320u : 0u);
-    tables[0][b] = v;
-  }
-  for (int k = 1; k < kSlices; ++k) {
-    for (uint32_t b = 0; b < 256; ++b) tables[k][b] = (tables[k - 1][b] >> 8) ^ tables[0][tables[k - 1][b] & 0xffu];
-  }
-  return tables;
-}
-
-constexpr CrcTables kCrcTables = make_crc_tables();
-
-// The four bytes of `word`, of which the last is followed by `after` bytes of the step.
-inline uint32_t crc_word(uint32_t word, int after) {
-  return kCrcTables[after + 3][word & 0xffu] ^ kCrcTables[after + 2][(word >> 8) & 0xffu] ^
-         kCrcTables[after + 1][(word >> 16) & 0xffu] ^ kCrcTables[after][word >> 24];
-}
 
 constexpr std::array<uint32_t, 64> kSha256Constants = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
@@ -69,18 +44,6 @@ void sha256_block(Sha256State& state, const uint8_t* block) {
 }
 
 }  // namespace
-
-uint32_t crc32(std::span<const uint8_t> bytes, uint32_t crc) {
-  uint32_t v = ~crc;
-  const uint8_t* p = bytes.data();
-  size_t n = bytes.size();
-  for (; n >= 16; n -= 16, p += 16) {
-    v = crc_word(v ^ load_u32(p), 12) ^ crc_word(load_u32(p + 4), 8) ^ crc_word(load_u32(p + 8), 4) ^
-        crc_word(load_u32(p + 12), 0);
-  }
-  for (; n > 0; --n, ++p) v = (v >> 8) ^ kCrcTables[0][(v ^ *p) & 0xffu];
-  return ~v;
-}
 
 Sha256Digest sha256(std::span<const uint8_t> bytes) {
   Sha256State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};

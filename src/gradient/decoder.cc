@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <functional>
 #include <mutex>
 
 #include "gradient/segment_codec.h"
@@ -21,7 +22,7 @@ struct Part {
 // One tensor of a stream, ready to be decoded.
 struct OpenTensor {
   TensorRecord record;
-  std::unique_ptr<SegmentCodec> codec;
+  std::shared_ptr<const SegmentCodec> codec;
   TensorKeys keys;
 };
 
@@ -33,8 +34,8 @@ uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint
   try {
     if (exponent == 0) return t.codec->decode(part.bytes, part.shape, t.keys, weight, accumulate, out, scratch);
     // Rare: a power of two on top of the codec's own scales. Decode apart, then scale.
-    if (scratch.values.size() < out.size()) scratch.values.resize(out.size());
-    const std::span<float> values(scratch.values.data(), out.size());
+    if (scratch.unscaled.size() < out.size()) scratch.unscaled.resize(out.size());
+    const std::span<float> values(scratch.unscaled.data(), out.size());
     uint64_t saturated = t.codec->decode(part.bytes, part.shape, t.keys, 1.0f, false, values, scratch);
     for (size_t i = 0; i < out.size(); ++i) {
       double v = std::ldexp(static_cast<double>(values[i]), exponent);
@@ -51,9 +52,9 @@ uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint
   }
 }
 
-void open_tensor(ByteReader& r, size_t index, const Limits& limits, OpenTensor& tensor, std::vector<Part>& parts,
+void open_tensor(ByteReader& r, size_t index, const Limits& limits, CodecCache& codecs, OpenTensor& tensor, std::vector<Part>& parts,
                  std::vector<std::span<const uint8_t>>& spans) {
-  CheckedRecord c = read_record(r, index, limits);
+  CheckedRecord c = read_record(r, index, limits, codecs);
   find_segments(r, c.record, *c.codec, limits, spans);
   c.record.bytes = r.offset() - c.record.offset;
   for (size_t i = 0; i < spans.size(); ++i) {
@@ -83,18 +84,23 @@ StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view na
   StreamInfo info = read_header(r, stream, limits, &count);
   std::vector<std::span<const uint8_t>> spans;
   std::vector<Part> parts;
+  CodecCache codecs;
   uint64_t total = 0;
   for (uint32_t i = 0; i < count; ++i) {
     OpenTensor t;
     parts.clear();
-    open_tensor(r, i, limits, t, parts, spans);
+    open_tensor(r, i, limits, codecs, t, parts, spans);
     total += t.record.count;
     if (total > limits.max_total_elements) {
-      throw Error(ErrorCode::kLimitExceeded, str(name, ": more than ", limits.max_total_elements, " elements"));
+      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), t.record.offset,
+                 str("more than ", limits.max_total_elements, " elements up to tensor ", i));
     }
     if (info.is_file && info.manifest[i].count() != t.record.count) {
       r.throw_at(static_cast<int>(ErrorCode::kCorruptData), t.record.offset,
-                 str("tensor '", info.manifest[i].name, "' has ", t.record.count, " elements, its shape says ", info.manifest[i].count()));
+                 str("tensor ", printable(info.manifest[i].name), " has ", t.record.count, " elements, its shape says ", info.manifest[i].count()));
+    }
+    if (info.is_file && info.manifest[i].dtype != t.record.dtype) {
+      r.throw_at(static_cast<int>(ErrorCode::kCorruptData), t.record.offset, str("tensor '", info.manifest[i].name, "': record and manifest disagree on the dtype"));
     }
     info.tensors.push_back(t.record);
   }
@@ -108,6 +114,7 @@ struct Decoder::Impl {
   DecodeOptions options;
   uint64_t hash = 0;
   std::vector<uint64_t> counts;
+  CodecCache codecs;
   std::vector<OpenTensor> tensors;
   std::vector<Part> parts;
   std::vector<std::span<const uint8_t>> spans;
@@ -152,11 +159,12 @@ void Decoder::Impl::open(ByteReader& r, std::span<const uint8_t> stream, uint32_
       }
     } else {
       t.codec.reset();
-      open_tensor(r, i, options.limits, t, parts, spans);
+      open_tensor(r, i, options.limits, codecs, t, parts, spans);
     }
     if (t.record.count != counts[i]) {
       r.corrupt("tensor '", manifest[i].name, "' has ", t.record.count, " elements, the manifest says ", counts[i]);
     }
+    if (t.record.dtype != manifest[i].dtype) r.corrupt("tensor '", manifest[i].name, "': record and manifest disagree on the dtype");
   }
   check_end(r, stream);
 }
@@ -172,21 +180,17 @@ void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expec
   ByteReader r(stream, name);
   uint32_t count = 0;
   const StreamInfo info = header(r, stream, &count);
-  const auto same = [&](uint64_t got, uint64_t want, const char* what) {
-    if (got != want) throw Error(ErrorCode::kMismatch, str(name, ": the message has ", what, " ", got, ", expected ", want));
-  };
-  same(info.ids.run, expected.run, "run");
-  same(info.ids.round, expected.round, "round");
-  same(info.ids.client, expected.client, "client");
-  same(info.ids.base_model_hash, expected.base_model_hash, "base model hash");
+  check_ids(info.ids, expected, name);
   open(r, stream, count);
   for (uint32_t i = 0; i < count; ++i) tensors[i].keys = tensor_keys(secret, info.ids, i, tensors[i].record.params);
   saturated.assign(scratch.size(), 0);
-  parallel_for(parts.size(), options.threads, [&](size_t i, int worker) {
+  // By reference: a std::function of so many captures would allocate.
+  const auto decode_one = [&](size_t i, int worker) {
     const Part& part = parts[i];
     saturated[static_cast<size_t>(worker)] += decode_part(part, tensors[part.tensor], stream, name, weight, accumulate, dst[part.tensor],
                                                           scratch[static_cast<size_t>(worker)]);
-  });
+  };
+  parallel_for(parts.size(), options.threads, std::cref(decode_one));
   if (report == nullptr) return;
   *report = {};
   for (const uint64_t c : counts) report->elements += c;
@@ -233,7 +237,9 @@ void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info,
   OpenTensor t;
   std::vector<Part> parts;
   std::vector<std::span<const uint8_t>> spans;
-  open_tensor(r, index, Limits{}, t, parts, spans);
+  CodecCache codecs;
+  open_tensor(r, index, Limits{}, codecs, t, parts, spans);
+  if (t.record.count != record.count) r.corrupt("tensor ", index, " has ", t.record.count, " elements, ", record.count, " when it was inspected");
   t.keys = tensor_keys(RunSecret::from_seed(info.seed), MessageIds{}, index, t.record.params);
   const int n_threads = threads <= 0 ? hardware_threads() : threads;
   std::vector<Scratch> scratch(static_cast<size_t>(n_threads));

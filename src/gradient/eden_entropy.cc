@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "gradient/eden.h"
+#include "gradient/eden_slices.h"
 #include "kernels/hadamard.h"
 #include "kernels/quantize.h"
 #include "kernels/uniform.h"
@@ -25,26 +26,6 @@ using transform::Purpose;
 inline constexpr size_t kSection = 128;     // coordinates that share a class of dither
 inline constexpr size_t kMaxSections = 64;  // of the longest block, 8191
 inline constexpr uint32_t kClosedFormRate = kRateOne / 2;  // below, S = (|x|/sqrt n) / E[Z Q(Z)], which cannot be infinite
-
-// Planes of the low bits of n codes, most significant plane first.
-void pack_low_bits(const uint16_t* u, size_t n, int bits, uint8_t* planes) {
-  const size_t stride = kernels::plane_bytes(n);
-  std::fill_n(planes, static_cast<size_t>(bits) * stride, uint8_t{0});
-  for (size_t i = 0; i < n; ++i) {
-    for (int p = 0; p < bits; ++p) {
-      planes[static_cast<size_t>(p) * stride + i / 8] |= static_cast<uint8_t>(((u[i] >> (bits - 1 - p)) & 1) << (i % 8));
-    }
-  }
-}
-
-void unpack_low_bits(const uint8_t* planes, size_t n, int bits, uint8_t* codes) {
-  const size_t stride = kernels::plane_bytes(n);
-  for (size_t i = 0; i < n; ++i) {
-    uint8_t c = 0;
-    for (int p = 0; p < bits; ++p) c = static_cast<uint8_t>(c << 1 | ((planes[static_cast<size_t>(p) * stride + i / 8] >> (i % 8)) & 1));
-    codes[i] = c;
-  }
-}
 
 class EdenEntropy final : public SegmentCodec {
  public:
@@ -101,8 +82,13 @@ class EdenEntropy final : public SegmentCodec {
         if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);
         return uint64_t{0};
       }
+      double scale = scale_of_word(word);
+      if (shape.received != nullptr) {
+        const uint32_t arrived = clear_missing(*shape.received, y);
+        scale = arrived > 0 ? scale * (static_cast<double>(y.size()) / arrived) : 0;
+      }
       const BlockKey signs{keys.rotation, shape.first_block + b, attempt_of_word(word)};
-      return unrotate_block(y, params_.rounds, signs, scale_of_word(word), max_level, weight, accumulate, out.data());
+      return unrotate_block(y, params_.rounds, signs, scale, max_level, weight, accumulate, out.data());
     });
   }
 
@@ -116,6 +102,19 @@ class EdenEntropy final : public SegmentCodec {
       kernels::flip_scale({y.data(), nullptr, factor}, y.size(), acc.data() + shape.block_offset(b), true);
       return uint64_t{0};
     });
+  }
+
+  void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
+             std::vector<std::vector<uint8_t>>& out) const override {
+    if (dithers()) return SegmentCodec::split(segment, shape, slices, out);
+    split_entropy(*step_, encode_tables_[0], decode_tables_[0], segment, shape, slices, out);
+  }
+
+  void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
+             std::vector<uint8_t>& segment) const override {
+    if (dithers()) return SegmentCodec::merge(slices, words, shape, segment);
+    segment.resize(segment_bytes(shape));
+    segment.resize(merge_entropy(*step_, encode_tables_[0], decode_tables_[0], slices, words, shape, segment));
   }
 
   void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const override {

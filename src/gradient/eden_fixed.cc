@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "gradient/eden.h"
+#include "gradient/eden_slices.h"
 #include "kernels/hadamard.h"
 #include "kpd/base/bytes.h"
 #include "kpd/quant/lloyd_max.h"
@@ -104,6 +105,19 @@ class EdenFixed final : public SegmentCodec {
     }
     if (at != src.size()) fail(ErrorCode::kCorruptData, "byte ", at, ": ", src.size() - at, " bytes too many in an eden segment");
     return saturated;
+  }
+
+  void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
+             std::vector<std::vector<uint8_t>>& out) const override {
+    if (allocates()) return SegmentCodec::split(segment, shape, slices, out);
+    split_fixed(params_.rate, segment, shape, slices, out);
+  }
+
+  void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
+             std::vector<uint8_t>& segment) const override {
+    if (allocates()) return SegmentCodec::merge(slices, words, shape, segment);
+    segment.assign(segment_bytes(shape), 0);
+    merge_fixed(params_.rate, slices, words, shape, segment);
   }
 
  private:
@@ -214,6 +228,11 @@ class EdenFixed final : public SegmentCodec {
       first += part.n;
       at += static_cast<uint64_t>(part.bits) * kernels::plane_bytes(part.n);
     }
+    double scale = scale_of_word(word);
+    if (shape.received != nullptr) {
+      const uint32_t arrived = clear_missing(*shape.received, std::span(coded, plan.kept));
+      scale = arrived > 0 ? scale * (static_cast<double>(plan.kept) / arrived) : 0;
+    }
     if (plan.kept < plan.length) {
       const uint32_t start = eden_window_start(plan.length, {keys.own, shape.first_block + b, attempt});
       const uint32_t head = std::min(plan.kept, plan.length - start);
@@ -222,7 +241,7 @@ class EdenFixed final : public SegmentCodec {
       std::copy_n(coded + head, plan.kept - head, y.data());
     }
     const BlockKey signs{keys.rotation, shape.first_block + b, attempt};
-    return unrotate_block(y, params_.rounds, signs, scale_of_word(word), max_level, weight, accumulate, dst.data());
+    return unrotate_block(y, params_.rounds, signs, scale, max_level, weight, accumulate, dst.data());
   }
 
   WireParams params_;

@@ -70,8 +70,7 @@ struct Encoder::Impl {
   EncodeOptions options;
   uint64_t hash = 0;
   std::vector<TensorPlan> plans;
-  std::vector<std::shared_ptr<const SegmentCodec>> codecs;  // one for each distinct WireParams
-  std::vector<WireParams> codec_params;
+  CodecCache codecs;
   std::vector<Job*> jobs;
   std::vector<Scratch> scratch;
   std::vector<TensorKeys> keys;
@@ -81,22 +80,13 @@ struct Encoder::Impl {
   std::vector<size_t> job_blocks;  // the first block of each job
   uint64_t body_bytes = 0;     // upper bound of records and segments
 
-  std::shared_ptr<const SegmentCodec> codec_for(const WireParams& params) {
-    for (size_t i = 0; i < codecs.size(); ++i) {
-      if (codec_params[i] == params) return codecs[i];
-    }
-    codec_params.push_back(params);
-    codecs.push_back(method_by_id(params.method).make(params));
-    return codecs.back();
-  }
-
   TensorPlan plan_tensor(uint32_t index, const WireParams& wanted) {
     TensorPlan p;
     p.count = manifest[index].count();
     p.params = resolve_params(wanted, p.count);
     p.max_bytes = kRecordBytes;
     if (p.count == 0) return p;
-    p.codec = codec_for(p.params);
+    p.codec = codecs.get(p.params);
     const uint32_t block = 1u << p.params.log2_block;
     const uint64_t n = segment_count(p.count, block);
     p.jobs.resize(n);

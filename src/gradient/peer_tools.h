@@ -100,52 +100,32 @@ class BitPacker {
   uint64_t acc_ = 0;
   unsigned fill_ = 0;
 };
-// Reads what BitPacker wrote; never past the span: missing bits read as zero, and overrun() is then true.
+// Reads what BitPacker wrote; never past the span, beyond which all bits are zero.
 class BitUnpacker {
  public:
-  explicit BitUnpacker(std::span<const uint8_t> src) : begin_(src.data()), next_(src.data()), end_(src.data() + src.size()) {}
+  explicit BitUnpacker(std::span<const uint8_t> src) : next_(src.data()), end_(src.data() + src.size()) {}
   uint32_t get(unsigned bits) {  // bits <= 32
-    refill(bits);
+    if (fill_ < bits) refill();
     const uint32_t v = static_cast<uint32_t>(acc_ & ((uint64_t{1} << bits) - 1));
     acc_ >>= bits;
-    fill_ -= static_cast<int>(bits);
+    fill_ -= bits;
     return v;
   }
-  // The next bits without taking them; zero beyond the end. bits <= 25.
-  uint32_t peek(unsigned bits) {
-    if (fill_ < static_cast<int>(bits)) top_up();
-    return static_cast<uint32_t>(acc_ & ((uint64_t{1} << bits) - 1));
-  }
-  bool overrun() const { return overrun_; }
-  // Bytes of the span that are taken, the last perhaps in part.
-  uint64_t bytes_taken() const { return static_cast<uint64_t>(next_ - begin_) - static_cast<uint64_t>(fill_ / 8); }
-  // All that is left is less than a byte, and zero.
-  bool at_clean_end() const { return next_ == end_ && fill_ < 8 && acc_ == 0 && !overrun_; }
 
  private:
-  void refill(unsigned bits) {
-    if (fill_ >= static_cast<int>(bits)) return;
-    top_up();
-    if (fill_ >= static_cast<int>(bits)) return;
-    overrun_ = true;
-    fill_ = static_cast<int>(bits);
-  }
-  // At least 32 bits, or all that are left; called with fewer than 32.
-  void top_up() {
+  void refill() {
     if (end_ - next_ >= 4) {
       acc_ |= static_cast<uint64_t>(load_u32(next_)) << fill_;
       next_ += 4;
-      fill_ += 32;
     } else {
-      for (; next_ != end_ && fill_ < 32; fill_ += 8) acc_ |= static_cast<uint64_t>(*next_++) << fill_;
+      for (unsigned at = fill_; next_ != end_; at += 8) acc_ |= static_cast<uint64_t>(*next_++) << at;
     }
+    fill_ += 32;
   }
-  const uint8_t* begin_;
   const uint8_t* next_;
   const uint8_t* end_;
   uint64_t acc_ = 0;
-  int fill_ = 0;
-  bool overrun_ = false;
+  unsigned fill_ = 0;
 };
 
 // --- decoding.

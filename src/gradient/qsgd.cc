@@ -7,12 +7,12 @@
 // with a sign would hold; the wire has less.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
+#include "kpd/coding/elias.h"
 
 namespace kpd::gradient {
 namespace {
@@ -22,56 +22,21 @@ using namespace peers;
 constexpr int kLog2Bucket = 9;  // 512, the paper's
 constexpr uint32_t kMaxBits = 8, kMaxLevels = 1u << (kMaxBits - 1);
 
-// A code word; the first bit on the wire is the lowest.
+// The bits of a code word, the last one lowest.
 struct Word {
-  uint32_t bits = 0, length = 0;
+  uint32_t bits = 0;
+  int length = 0;
 };
 
-// Elias's omega code of k >= 1: groups in binary, highest bit first, each as long as the group before it says plus one, then a
-// 0.
-constexpr Word omega(uint32_t k) {
-  uint32_t groups[6] = {}, n_groups = 0;
-  for (uint32_t v = k; v > 1; v = static_cast<uint32_t>(std::bit_width(v)) - 1) groups[n_groups++] = v;
-  Word word;
-  while (n_groups > 0) {
-    const uint32_t v = groups[--n_groups];
-    for (int i = std::bit_width(v) - 1; i >= 0; --i) word.bits |= ((v >> i) & 1) << word.length++;
-  }
-  word.length++;
-  return word;
-}
-
-constexpr unsigned kLookupBits = 11;
-struct Lookup {
-  uint8_t value = 0, length = 0;  // length 0: the code is longer
-};
-// What the next kLookupBits bits say, for the codes that are no longer.
-constexpr auto kLookup = [] {
-  std::array<Lookup, 1u << kLookupBits> table{};
-  for (uint32_t k = 1; omega(k).length <= kLookupBits; ++k) {
-    const Word word = omega(k);
-    for (uint32_t rest = 0; rest < 1u << (kLookupBits - word.length); ++rest) {
-      table[word.bits | rest << word.length] = {static_cast<uint8_t>(k), static_cast<uint8_t>(word.length)};
-    }
-  }
-  return table;
-}();
-
-// An omega code, or 0 for one beyond 2^31. Missing bits are the caller's to notice (overrun).
-uint32_t read_omega(BitUnpacker& in) {
-  const Lookup found = kLookup[in.peek(kLookupBits)];
-  if (found.length > 0) {
-    in.get(found.length);
-    return found.value;
-  }
-  uint32_t n = 1;
-  while (in.get(1) != 0) {
-    if (n > 30) return 0;
-    uint32_t v = 1;
-    for (uint32_t i = 0; i < n; ++i) v = v << 1 | in.get(1);
-    n = v;
-  }
-  return n;
+Word omega(uint32_t k) {
+  uint8_t bytes[8] = {};
+  coding::BitWriter writer(bytes);
+  coding::put_elias_omega(writer, k);
+  writer.finish();
+  const int length = coding::elias_omega_bits(k);
+  uint32_t first = 0;  // no level has a code of more than 32 bits
+  for (int i = 0; i < 4; ++i) first = first << 8 | bytes[i];
+  return {first >> (32 - length), length};
 }
 
 // A segment is the norm of every bucket as a float, then one bit string padded to a byte: for every bucket whose norm is not
@@ -82,20 +47,23 @@ class QsgdCodec final : public SegmentCodec {
  public:
   explicit QsgdCodec(const WireParams& params) : levels_(params.param) {
     for (uint32_t l = 0; l <= levels_; ++l) {
-      level_[l] = omega(l);
       element_[l] = omega(l + 1);
-      if (l > 0) element_[l].length++;  // the sign, 0
+      if (l == 0) continue;
+      level_[l] = omega(l);
+      element_[l] = {element_[l].bits << 1, element_[l].length + 1};  // the sign, 0
     }
   }
   bool fixed_size() const override { return false; }
   uint64_t segment_bytes(const SegmentShape& shape) const override {
     // The first form with all elements at the longest code; the second is taken only where it is shorter.
-    return uint64_t{4} * shape.n_blocks + (shape.n_blocks + shape.elements * element_[levels_].length + 7) / 8;
+    return uint64_t{4} * shape.n_blocks +
+           (shape.n_blocks + shape.elements * static_cast<uint64_t>(element_[levels_].length) + 7) / 8;
   }
 
   uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
                   Scratch& scratch, SegmentStats& stats) const override {
-    BitPacker out(dst.data() + size_t{4} * shape.n_blocks);
+    const size_t bits_at = size_t{4} * shape.n_blocks;
+    coding::BitWriter out(dst.subspan(bits_at));
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const uint32_t n = shape.block_length(i);
       const std::span<const float> block = x.subspan(shape.block_offset(i), n);
@@ -112,7 +80,7 @@ class QsgdCodec final : public SegmentCodec {
       emit(y, step(norm), 1, false, decoded.data());
       stats.error2 += sum_squared_differences(decoded, block);
     }
-    return static_cast<uint64_t>(out.finish() - dst.data());
+    return bits_at + out.finish();
   }
 
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&, float weight, bool accumulate,
@@ -121,22 +89,21 @@ class QsgdCodec final : public SegmentCodec {
     if (src.size() < bits_at || src.size() > segment_bytes(shape)) {
       corrupt_at(src.size(), "the segment has ", src.size(), " bytes, expected ", bits_at, " to ", segment_bytes(shape));
     }
-    BitUnpacker in(src.subspan(bits_at));
-    const auto corrupt = [&](const char* text) { corrupt_at(bits_at + in.bytes_taken(), text); };
+    coding::BitReader in(src.subspan(bits_at), bits_at);
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
-      const uint32_t n = shape.block_length(i);
       const float norm = read_finite(src, uint64_t{4} * i, "the norm");
       if (norm < 0) corrupt_at(uint64_t{4} * i, "the norm is negative, expected 0 or more");
-      const std::span<float> y = grown(scratch.values, n);
+      const std::span<float> y = grown(scratch.values, shape.block_length(i));
       if (norm == 0) {
         std::fill(y.begin(), y.end(), 0.0f);
-      } else if (const char* const error = in.get(1) == 0 ? read_elements(in, y) : read_nonzeros(in, y)) {
-        corrupt(error);
+      } else if (in.get(1) == 0) {
+        read_elements(in, y);
+      } else {
+        read_nonzeros(in, y);
       }
-      if (in.overrun()) corrupt("the codes end too early");
       emit(y, step(norm), weight, accumulate, dst.data() + shape.block_offset(i));
     }
-    if (!in.at_clean_end()) corrupt("bytes or set bits follow the last code");
+    in.finish();
     return 0;
   }
 
@@ -168,66 +135,57 @@ class QsgdCodec final : public SegmentCodec {
     }
   }
 
-  void write_bucket(std::span<const uint16_t> codes, BitPacker& out) const {
-    uint64_t element_bits = 0, nonzero_bits = 0;
+  void write_bucket(std::span<const uint16_t> codes, coding::BitWriter& out) const {
+    int64_t element_bits = 0, nonzero_bits = 0;
     uint32_t nonzeros = 0, before = UINT32_MAX;
     const uint32_t n = static_cast<uint32_t>(codes.size());
     for (uint32_t i = 0; i < n; ++i) {
       const uint32_t level = codes[i] & (kNegative - 1);
       element_bits += element_[level].length;
       if (level == 0) continue;
-      nonzero_bits += omega(i - before).length + 1 + level_[level].length;
+      nonzero_bits += coding::elias_omega_bits(i - before) + 1 + level_[level].length;
       before = i;
       ++nonzeros;
     }
-    const Word count = omega(nonzeros + 1);
-    if (element_bits <= nonzero_bits + count.length) {
+    if (element_bits <= nonzero_bits + coding::elias_omega_bits(nonzeros + 1)) {
       out.put(0, 1);
-      for (uint32_t i = 0; i < n; ++i) {
-        const Word word = element_[codes[i] & (kNegative - 1)];
-        out.put(word.bits | static_cast<uint32_t>(codes[i] >> 15) << (word.length - 1), word.length);
+      for (const uint16_t code : codes) {
+        const Word word = element_[code & (kNegative - 1)];
+        out.put(word.bits | code >> 15, word.length);
       }
       return;
     }
     out.put(1, 1);
-    out.put(count.bits, count.length);
+    coding::put_elias_omega(out, nonzeros + 1);
     before = UINT32_MAX;
     for (uint32_t i = 0; i < n; ++i) {
       const uint32_t level = codes[i] & (kNegative - 1);
       if (level == 0) continue;
-      const Word gap = omega(i - before);
-      out.put(gap.bits, gap.length);
+      coding::put_elias_omega(out, i - before);
       out.put(codes[i] >> 15, 1);
       out.put(level_[level].bits, level_[level].length);
       before = i;
     }
   }
 
-  // Both return null, or what is wrong.
-  const char* read_elements(BitUnpacker& in, std::span<float> y) const {
+  void read_elements(coding::BitReader& in, std::span<float> y) const {
     for (float& v : y) {
-      const uint32_t k = read_omega(in);
-      if (k == 0 || k > levels_ + 1) return "level beyond the number of levels";
-      const float level = static_cast<float>(k - 1);
-      v = k > 1 && in.get(1) != 0 ? -level : level;
+      const float level = static_cast<float>(coding::get_elias_omega(in, levels_ + 1) - 1);
+      v = level > 0 && in.get(1) != 0 ? -level : level;
     }
-    return nullptr;
   }
-  const char* read_nonzeros(BitUnpacker& in, std::span<float> y) const {
+  void read_nonzeros(coding::BitReader& in, std::span<float> y) const {
     std::fill(y.begin(), y.end(), 0.0f);
-    const uint64_t nonzeros = uint64_t{read_omega(in)} - 1;
-    if (nonzeros > y.size()) return "more nonzeros than elements";
-    uint64_t next = 0;
-    for (uint64_t i = 0; i < nonzeros; ++i) {
-      const uint32_t gap = read_omega(in);
-      if (gap == 0 || gap > y.size() - next) return "a nonzero beyond the last element";
-      next += gap;
+    const uint32_t n = static_cast<uint32_t>(y.size());
+    const uint32_t nonzeros = coding::get_elias_omega(in, n + 1) - 1;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < nonzeros; ++i) {
+      if (next == n) in.corrupt("a nonzero beyond the last element");
+      next += coding::get_elias_omega(in, n - next);
       const bool negative = in.get(1) != 0;
-      const uint32_t k = read_omega(in);
-      if (k == 0 || k > levels_) return "level beyond the number of levels";
-      y[next - 1] = negative ? -static_cast<float>(k) : static_cast<float>(k);
+      const float level = static_cast<float>(coding::get_elias_omega(in, levels_));
+      y[next - 1] = negative ? -level : level;
     }
-    return nullptr;
   }
 
   uint32_t levels_;

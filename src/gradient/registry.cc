@@ -23,6 +23,16 @@ const MethodEntry& method_by_id(uint8_t id) {
   fail(ErrorCode::kUnsupported, "method id ", id, " is not known to this version");
 }
 
+std::shared_ptr<const SegmentCodec> CodecCache::get(const WireParams& params) {
+  for (const auto& [known, codec] : codecs_) {
+    if (known == params) return codec;
+  }
+  if (codecs_.size() >= kMaxCodecs) fail(ErrorCode::kLimitExceeded, "more than ", kMaxCodecs, " different codecs");
+  std::shared_ptr<const SegmentCodec> made = method_by_id(params.method).make(params);
+  codecs_.emplace_back(params, made);
+  return made;
+}
+
 const std::vector<MethodRow>& methods() {
   static const std::vector<MethodRow> rows = [] {
     std::vector<MethodRow> out;

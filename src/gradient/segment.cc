@@ -1,6 +1,8 @@
 // gradient: how a tensor is cut into blocks and segments (segment_codec.h). Positions only, no bytes.
 #include "gradient/segment_codec.h"
 
+#include <algorithm>
+
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {
@@ -26,6 +28,29 @@ SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index) {
   s.n_blocks = static_cast<uint32_t>(left < kBlocksPerSegment ? left : kBlocksPerSegment);
   s.elements = left <= kBlocksPerSegment ? count - s.first_element : kBlocksPerSegment * block;
   return s;
+}
+
+uint32_t clear_missing(const SliceMask& mask, std::span<float> values) {
+  const uint32_t codes = static_cast<uint32_t>(values.size());
+  uint32_t arrived = 0;
+  for (uint32_t p = 0; p < mask.slices; ++p) {
+    const uint32_t first = slice_start(codes, mask.slices, p), last = slice_start(codes, mask.slices, p + 1);
+    if (mask.received[p] != 0) {
+      arrived += last - first;
+    } else {
+      std::fill(values.begin() + first, values.begin() + last, 0.0f);
+    }
+  }
+  return arrived;
+}
+
+void SegmentCodec::split(std::span<const uint8_t>, const SegmentShape&, uint32_t, std::vector<std::vector<uint8_t>>&) const {
+  fail(ErrorCode::kUnsupported, "this method has no packetized form; eden without dither and allocate has");
+}
+
+void SegmentCodec::merge(std::span<const std::span<const uint8_t>>, std::span<const uint8_t>, const SegmentShape&,
+                         std::vector<uint8_t>&) const {
+  fail(ErrorCode::kUnsupported, "this method has no packetized form; eden without dither and allocate has");
 }
 
 void SegmentCodec::decode_rotated(std::span<const uint8_t>, const SegmentShape&, const TensorKeys&, float, std::span<float>, Scratch&) const {

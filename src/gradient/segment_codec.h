@@ -23,6 +23,17 @@ inline constexpr double kRateUnit = 0.05;          // of a block's own rate (kFl
 inline constexpr uint8_t kAutoRounds = 255;         // in a Codec's params: 3 up to 4096 elements, 2 beyond; resolved in the record
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
+// Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) / slices).
+struct SliceMask {
+  uint32_t slices = 1;
+  const uint8_t* received = nullptr;  // [slices], nonzero: arrived
+};
+inline uint32_t slice_start(uint32_t codes, uint32_t slices, uint32_t p) {
+  return static_cast<uint32_t>(uint64_t{codes} * p / slices);
+}
+// Sets the values of missing slices to 0; returns how many codes arrived.
+uint32_t clear_missing(const SliceMask& mask, std::span<float> values);
+
 // Where a segment lies in its tensor.
 struct SegmentShape {
   uint64_t first_block = 0;  // index within the tensor; part of every BlockKey
@@ -32,6 +43,8 @@ struct SegmentShape {
   uint32_t block = 4096;     // B
   // Encoding with kFlagAllocate only: the rate of each block, in units of kRateUnit bits; null: all have the tensor's rate.
   const uint8_t* block_rates = nullptr;
+  // Decoding only: codes that did not arrive count as 0 and the block's scale is divided by the share that did; null: all arrived.
+  const SliceMask* received = nullptr;
   uint32_t block_offset(uint32_t i) const { return i * block; }
   uint32_t block_length(uint32_t i) const {
     return i + 1 == n_blocks ? static_cast<uint32_t>(elements - uint64_t{i} * block) : block;
@@ -67,6 +80,7 @@ struct Scratch {
   std::vector<uint16_t> symbols;  // method's own
   std::vector<uint32_t> words;    // random words
   std::vector<int16_t> escapes;   // method's own
+  std::vector<float> unscaled;    // the stream's: a segment before a record's exponent is applied
 };
 
 class SegmentCodec {
@@ -85,6 +99,14 @@ class SegmentCodec {
   // Error(kCorruptData) whose text starts with the byte offset inside the segment ("byte 12: ..."). Returns the number of saturated values.
   virtual uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                           bool accumulate, std::span<float> dst, Scratch& scratch) const = 0;
+  // Packets (kpd/gradient/packets.h): the codes of a segment cut into slices over all its blocks, each readable alone, and back. A slice that
+  // is missing is an empty span; its codes become arbitrary valid ones (the decoder's mask zeroes them). `words` are the scale words (4 bytes
+  // a block), which travel apart. Methods that cannot throw Error(kUnsupported).
+  virtual void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
+                     std::vector<std::vector<uint8_t>>& out) const;
+  virtual void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
+                     std::vector<uint8_t>& segment) const;
+
   // For codes with a shared rotation (kFlagDither): acc += weight * the decoded values in the rotated domain, before the inverse transform;
   // finish_rotated() then makes dst = (or +=) R^-1 acc once for all clients. Others throw Error(kUnsupported).
   virtual void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
@@ -103,6 +125,18 @@ struct MethodEntry {
   double (*limit_vnmse)(const WireParams& params);
 };
 const std::vector<MethodEntry>& registry();
+
+// Codecs by their wire fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask for more than
+// kMaxCodecs sets of them.
+class CodecCache {
+ public:
+  static constexpr size_t kMaxCodecs = 64;
+  // Throws what MethodEntry::make throws, and Error(kLimitExceeded) for the 65th distinct codec.
+  std::shared_ptr<const SegmentCodec> get(const WireParams& params);
+
+ private:
+  std::vector<std::pair<WireParams, std::shared_ptr<const SegmentCodec>>> codecs_;
+};
 const MethodEntry& method_by_id(uint8_t id);  // throws Error(kUnsupported)
 
 }  // namespace kpd::gradient

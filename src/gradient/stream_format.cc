@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include "kpd/base/hash.h"
 
@@ -27,28 +28,48 @@ uint64_t derive(const RunSecret& secret, const MessageIds& ids, uint64_t client,
 uint64_t checked_count(const ByteReader& r, const std::vector<uint64_t>& shape, uint64_t max, const std::string& name) {
   uint64_t count = 1;
   for (const uint64_t d : shape) {
-    if (d != 0 && count > max / d) r.corrupt("tensor '", name, "' has more than ", max, " elements");
+    if (d != 0 && count > max / d) r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(), str("tensor ", printable(name), " has more than ", max, " elements"));
     count *= d;
   }
   return count;
 }
 
+// Names go into files and error lines.
+bool is_plain_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const uint8_t c = static_cast<uint8_t>(text[i]);
+    const size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    if (n == 0 || i + n > text.size() || c < 0x20 || c == 0x7f) return false;
+    for (size_t k = 1; k < n; ++k) {
+      if ((static_cast<uint8_t>(text[i + k]) & 0xc0) != 0x80) return false;
+    }
+    i += n;
+  }
+  return true;
+}
+
 Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limits) {
   Manifest m;
+  std::unordered_set<std::string> names;
   for (uint32_t i = 0; i < tensor_count; ++i) {
     TensorInfo t;
     const uint16_t name_bytes = r.u16("length of a tensor name");
     if (name_bytes > limits.max_name_bytes) {
-      throw Error(ErrorCode::kLimitExceeded, str(r.name(), ": name of tensor ", i, " has ", name_bytes, " bytes, the limit is ",
-                                                 limits.max_name_bytes));
+      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset() - 2,
+                 str("name of tensor ", i, " has ", name_bytes, " bytes, the limit is ", limits.max_name_bytes));
     }
     const auto name = r.take(name_bytes, "tensor name");
     t.name.assign(name.begin(), name.end());
+    if (!is_plain_utf8(t.name)) r.corrupt("name of tensor ", i, " is not UTF-8 without control characters");
+    if (!names.insert(t.name).second) r.corrupt("two tensors are named '", t.name, "'");
     const uint8_t dtype = r.u8("tensor dtype");
-    if (dtype > 2) r.corrupt("dtype ", dtype, " of tensor '", t.name, "', expected 0 to 2");
+    if (dtype > 2) r.corrupt("dtype ", dtype, " of tensor ", printable(t.name), ", expected 0 to 2");
     t.dtype = static_cast<DType>(dtype);
     const uint8_t dims = r.u8("number of dimensions");
-    if (dims > limits.max_dims) r.corrupt("tensor '", t.name, "' has ", dims, " dimensions, the limit is ", limits.max_dims);
+    if (dims > limits.max_dims) {
+      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset() - 1,
+                 str("tensor ", printable(t.name), " has ", dims, " dimensions, the limit is ", limits.max_dims));
+    }
     for (uint8_t d = 0; d < dims; ++d) t.shape.push_back(r.u64("dimension"));
     checked_count(r, t.shape, limits.max_elements, t.name);
     m.push_back(std::move(t));
@@ -63,7 +84,8 @@ void read_extensions(ByteReader& r, uint64_t header_bytes) {
     const uint32_t bytes = r.u32("extension length");
     if (bytes > header_bytes - r.offset()) r.corrupt("header extension of ", bytes, " bytes passes the header's end ", header_bytes);
     if ((type & kCriticalExtension) != 0) {
-      throw Error(ErrorCode::kUnsupported, str(r.name(), ": byte ", r.offset(), ": critical extension ", type, " is not known to this version"));
+      r.throw_at(static_cast<int>(ErrorCode::kUnsupported), r.offset() - kExtensionHeadBytes,
+                 str("critical extension ", type, " is not known to this version"));
     }
     r.skip(bytes, "extension");
   }
@@ -103,7 +125,7 @@ void write_record(ByteWriter& w, uint64_t count, DType dtype, const WireParams& 
   w.u32(p.param);
 }
 
-CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits) {
+CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits, CodecCache& codecs) {
   CheckedRecord c;
   const uint64_t at = r.offset();
   c.record.offset = at;
@@ -129,15 +151,22 @@ CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits) {
   if (p.log2_block < 6 || p.log2_block > 14) bad(ErrorCode::kCorruptData, str("log2 of the block is ", p.log2_block, ", expected 6 to 14"));
   if (static_cast<int>(p.scale) > 2) bad(ErrorCode::kCorruptData, str("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2"));
   if (p.exponent < -1024 || p.exponent > 1024) bad(ErrorCode::kCorruptData, str("exponent ", p.exponent, ", expected -1024 to 1024"));
-  if (c.record.count < kMinCodedElements && c.record.count > 0 && p.method != 0) {
+  if (c.record.count < kMinCodedElements && p.method != 0) {
     bad(ErrorCode::kCorruptData, str("method ", p.method, " for ", c.record.count, " elements, fewer than ", kMinCodedElements, " travel as float32"));
   }
   try {
-    c.codec = method_by_id(p.method).make(p);
+    c.codec = codecs.get(p);
   } catch (const Error& e) {
     bad(e.code(), e.what());
   }
   return c;
+}
+
+std::string printable(std::string_view name) {
+  constexpr size_t kShown = 64;
+  std::string out = "'";
+  for (const char c : name.substr(0, kShown)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out + (name.size() > kShown ? "...'" : "'");
 }
 
 uint64_t manifest_bytes(const Manifest& manifest) {
@@ -157,7 +186,7 @@ void write_manifest(ByteWriter& w, const Manifest& manifest) {
   }
 }
 
-StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count, bool checksum) {
+StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count, bool control) {
   StreamInfo info;
   const auto magic = r.take(4, "magic 'KPDG'");
   if (!std::equal(magic.begin(), magic.end(), kMagic)) {
@@ -166,10 +195,15 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
   info.major = r.u8("major version");
   info.minor = r.u8("minor version");
   if (info.major != kFormatMajor) {
-    throw Error(ErrorCode::kUnsupported, str(r.name(), ": format version ", info.major, ".", info.minor, ", this program reads ", kFormatMajor, ".x"));
+    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), 4,
+               str("format version ", info.major, ".", info.minor, ", this program reads ", kFormatMajor, ".x"));
   }
   const uint16_t flags = r.u16("header flags");
-  if ((flags & ~(kFlagMessage | kFlagStreamed)) != 0) r.corrupt("unknown header flags ", flags);
+  if ((flags & ~(kFlagMessage | kFlagStreamed | kFlagPackets)) != 0) r.corrupt("unknown header flags ", flags);
+  if (((flags & kFlagPackets) != 0) != control) {
+    throw Error(ErrorCode::kUnsupported, str(r.name(), control ? ": not the control part of a packetized message"
+                                                               : ": the control part of a packetized message; it needs its packets"));
+  }
   info.is_file = (flags & kFlagMessage) == 0;
   info.is_streamed = (flags & kFlagStreamed) != 0;
   info.header_bytes = r.u32("header length");
@@ -183,14 +217,22 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
   if (stream.size() < fixed + kChecksumBytes || info.header_bytes < fixed || info.header_bytes > stream.size() - kChecksumBytes) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
   }
-  if (*tensor_count > limits.max_tensors || *tensor_count > stream.size() / kRecordBytes) {
+  if (info.header_bytes > limits.max_header_bytes) {
+    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 8,
+               str("a header of ", info.header_bytes, " bytes, the limit is ", limits.max_header_bytes));
+  }
+  if (*tensor_count > limits.max_tensors) {
+    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 12, str(*tensor_count, " tensors, the limit is ", limits.max_tensors));
+  }
+  if (*tensor_count > stream.size() / kRecordBytes) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12, str(*tensor_count, " tensors do not fit a stream of ", stream.size(), " bytes"));
   }
-  if (checksum) {
-    const uint64_t body = stream.size() - kChecksumBytes;
-    if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
-      r.throw_at(static_cast<int>(ErrorCode::kCorruptData), body, "checksum mismatch: the stream is damaged");
-    }
+  if (info.header_bytes > limits.max_header_bytes) {
+    throw Error(ErrorCode::kLimitExceeded, str(r.name(), ": header of ", info.header_bytes, " bytes, the limit is ", limits.max_header_bytes));
+  }
+  const uint64_t body = stream.size() - kChecksumBytes;
+  if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), body, "checksum mismatch: the stream is damaged");
   }
   if (info.is_file) {
     info.seed = r.u64("seed");
@@ -213,12 +255,25 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
   return info;
 }
 
+void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name) {
+  const auto same = [&](uint64_t value, uint64_t want, const char* what) {
+    if (value != want) throw Error(ErrorCode::kMismatch, str(name, ": the message has ", what, " ", value, ", expected ", want));
+  };
+  same(got.run, expected.run, "run");
+  same(got.round, expected.round, "round");
+  same(got.client, expected.client, "client");
+  same(got.base_model_hash, expected.base_model_hash, "base model hash");
+}
+
 void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec& codec, const Limits& limits,
                    std::vector<std::span<const uint8_t>>& segments) {
   const uint32_t block = 1u << record.params.log2_block;
   const uint64_t n = segment_count(record.count, block);
-  // A segment has at least a byte, so this also bounds the list before it grows.
-  if (n > r.remaining()) r.corrupt("tensor of ", record.count, " elements needs ", n, " segments, ", r.remaining(), " bytes are left");
+  // Every method spends at least 4 bytes on a block, so this also bounds the list before it grows.
+  const uint64_t least = record.count == 0 ? 0 : kLeastBlockBytes * std::max<uint64_t>(1, record.count / block);
+  if (least > r.remaining()) {
+    r.corrupt("a tensor of ", record.count, " elements needs at least ", least, " bytes, ", r.remaining(), " are left");
+  }
   segments.clear();
   segments.reserve(n);
   for (uint64_t i = 0; i < n; ++i) {
@@ -229,7 +284,7 @@ void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec
       bytes = r.u32("length of a segment");
       if (bytes > most) r.corrupt("segment of ", bytes, " bytes, at most ", most, " are possible");
     }
-    if (bytes < shape.elements / limits.max_elements_per_byte) {
+    if (bytes < kLeastBlockBytes * shape.n_blocks || bytes < shape.elements / limits.max_elements_per_byte) {
       r.corrupt("segment of ", bytes, " bytes claims ", shape.elements, " elements");
     }
     segments.push_back(r.take(bytes, "segment"));

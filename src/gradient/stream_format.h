@@ -14,11 +14,13 @@ inline constexpr uint8_t kFormatMajor = 1;
 inline constexpr uint8_t kFormatMinor = 0;
 inline constexpr uint16_t kFlagMessage = 1;         // header flags: message form, else file form
 inline constexpr uint16_t kFlagStreamed = 2;        // total length unknown when the header was written
+inline constexpr uint16_t kFlagPackets = 4;         // the control part of a packetized message
 inline constexpr uint64_t kUnknownLength = ~0ull;   // total length of a streamed one
 inline constexpr uint64_t kFileHeaderBytes = 32;    // before manifest and extensions
 inline constexpr uint64_t kMessageHeaderBytes = 88;
 inline constexpr uint64_t kRecordBytes = 24;
 inline constexpr uint64_t kChecksumBytes = 4;
+inline constexpr uint64_t kLeastBlockBytes = 4;     // what every method spends at least on a block
 inline constexpr uint64_t kExtensionHeadBytes = 6;
 inline constexpr uint16_t kCriticalExtension = 0x8000;
 inline constexpr uint64_t kSharedClient = ~0ull;    // the client id from which a shared rotation is derived
@@ -31,20 +33,26 @@ TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t 
 WireParams resolve_params(const WireParams& params, uint64_t count);
 
 void write_record(ByteWriter& w, uint64_t count, DType dtype, const WireParams& params);
-// Reads and checks one record; makes its codec (null for an empty tensor).
+// Reads and checks one record; finds its codec.
 struct CheckedRecord {
   TensorRecord record;
-  std::unique_ptr<SegmentCodec> codec;
+  std::shared_ptr<const SegmentCodec> codec;
 };
-CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits);
+CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits, CodecCache& codecs);
+
+// A tensor's name from a hostile stream as an error shows it: in quotes, at most 64 bytes of it, control bytes as '?'.
+std::string printable(std::string_view name);
 
 uint64_t manifest_bytes(const Manifest& manifest);
 void write_manifest(ByteWriter& w, const Manifest& manifest);
 
-// Header up to and including manifest and extensions; leaves the reader at the first record. Checks magic, version, lengths and, unless
-// `checksum` is false, the CRC-32.
+// Header up to and including manifest and extensions; leaves the reader at the first record. Checks magic, version, lengths and
+// the CRC-32. `control`: expects the control part of a packetized message, which nothing else accepts.
 StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count,
-                       bool checksum = true);
+                       bool control = false);
+
+// Throws Error(kMismatch) unless run, round, client and base model are the expected ones.
+void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name);
 
 // Where the segments of a tensor lie. `segments` gets one span each. Throws on lengths that disagree with the record.
 void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec& codec, const Limits& limits,

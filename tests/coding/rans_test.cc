@@ -180,7 +180,7 @@ TEST(Rans, TruncatedAndExtendedFlushesAreRefused) {
   }
   for (size_t extra : {1, 2, 16, 100}) {
     std::vector<uint8_t> longer(flush);
-    longer.resize(flush.size() + extra);
+    longer.insert(longer.end(), extra, uint8_t{0});
     EXPECT_FALSE(decodes(table, longer, out)) << extra;
   }
   EXPECT_TRUE(decodes(table, flush, out));

@@ -111,88 +111,42 @@ TEST(PeersCorrupt, PaddingAndDigits) {
   EXPECT_KPD_ERROR(kCorruptData, "digits beyond", terngrad.decode(bytes, x.size(), 6));
 }
 
-// Bits in the order of the wire, after the norms.
-std::vector<uint8_t> qsgd_segment(const std::vector<float>& norms, std::string_view bits) {
+// Norms, then bits in the order of the wire; blanks only help to read them.
+std::vector<uint8_t> qsgd_segment(const std::vector<float>& norms, std::string text) {
+  std::string bits;
+  for (const char c : text) bits += c == ' ' ? "" : std::string(1, c);
   std::vector<uint8_t> bytes(4 * norms.size() + (bits.size() + 7) / 8);
   for (size_t i = 0; i < norms.size(); ++i) set_float(bytes, 4 * i, norms[i]);
-  for (size_t i = 0; i < bits.size(); ++i) bytes[4 * norms.size() + i / 8] |= static_cast<uint8_t>((bits[i] == '1') << (i % 8));
+  for (size_t i = 0; i < bits.size(); ++i) {
+    bytes[4 * norms.size() + i / 8] |= static_cast<uint8_t>((bits[i] == '1') << (7 - i % 8));
+  }
   return bytes;
 }
 
+// Elias omega: 1 = 0, 2 = 100, 3 = 110, 4 = 101000, 70 = 10 110 1000110 0.
 TEST(PeersCorrupt, QsgdCodes) {
   PeerCodec codec("qsgd:bits=2");  // s = 2
   std::vector<float> expected(64, 0.0f);
-  // Nonzeros form. Elias omega: 1 = 0, 2 = 100, 3 = 110, 4 = 101000, 5 = 101010. Two nonzeros; the first at 3, negative, level
-  // 2; the next at 4, level 1.
+  // Two nonzeros: distance 4, negative, level 2; distance 1, positive, level 1.
   expected[3] = -6.0f, expected[4] = 3.0f;
-  EXPECT_EQ(codec.decode(qsgd_segment({6.0f},
-                                      "1"
-                                      "110"
-                                      "101000"
-                                      "1"
-                                      "100"
-                                      "0"
-                                      "0"
-                                      "0"),
-                         64, 1),
-            expected);
-  // Element form: level 1 (omega(2), sign) then 63 zeros.
+  EXPECT_EQ(codec.decode(qsgd_segment({6.0f}, "1 110 101000 1 100 0 0 0"), 64, 1), expected);
+  // Every element: level 1 as omega(2) and its sign, then 63 zeros.
   std::fill(expected.begin(), expected.end(), 0.0f);
   expected[0] = -3.0f;
-  EXPECT_EQ(codec.decode(qsgd_segment({6.0f},
-                                      "0"
-                                      "1001" +
-                                          std::string(63, '0')),
-                         64, 1),
-            expected);
+  EXPECT_EQ(codec.decode(qsgd_segment({6.0f}, "0 1001" + std::string(63, '0')), 64, 1), expected);
 
   const auto refused = [&](const std::vector<uint8_t>& bytes, const char* part) {
     EXPECT_KPD_ERROR(kCorruptData, part, codec.decode(bytes, 64, 1));
   };
-  refused(qsgd_segment({6.0f},
-                       "1"
-                       "100"
-                       "0"
-                       "0"
-                       "110"),
-          "level beyond");  // level 3
-  refused(qsgd_segment({6.0f},
-                       "0"
-                       "101000" +
-                           std::string(63, '0')),
-          "level beyond");  // level 3
-  refused(qsgd_segment({6.0f},
-                       "1"
-                       "100"
-                       "10110100000010"
-                       "0"
-                       "0"),
-          "beyond the last element");  // a gap of 129
-  refused(qsgd_segment({6.0f},
-                       "1"
-                       "10110100000010"),
-          "more nonzeros");
-  refused(qsgd_segment({6.0f},
-                       "1"
-                       "110"
-                       "0"
-                       "0"
-                       "0"
-                       "0"),
-          "end too early");
-  refused(qsgd_segment({6.0f}, "1" + std::string(120, '1')), "more nonzeros");
-  refused(qsgd_segment({6.0f},
-                       "1"
-                       "0"
-                       "000000"
-                       "00000000"),
-          "follow the last code");
-  refused(qsgd_segment({6.0f},
-                       "1"
-                       "0"
-                       "100000"),
-          "follow the last code");
-  refused(qsgd_segment({0.0f}, "1"), "follow the last code");
+  refused(qsgd_segment({6.0f}, "1 100 0 0 110"), "byte 6: an Elias omega value is beyond its limit");            // level 3
+  refused(qsgd_segment({6.0f}, "0 101000" + std::string(63, '0')), "an Elias omega value is beyond its limit");  // level 3
+  refused(qsgd_segment({6.0f}, "1 100 10 110 1000110 0 0 0"), "beyond its limit");  // a distance of 70
+  refused(qsgd_segment({6.0f}, "1 10 110 1000110 0"), "beyond its limit");          // 69 nonzeros
+  refused(qsgd_segment({6.0f}, "1 110 0 0 0 0"), "the bits end");
+  refused(qsgd_segment({6.0f}, "1" + std::string(120, '1')), "omega");
+  refused(qsgd_segment({6.0f}, "1 0 000000 00000000"), "bytes are left");
+  refused(qsgd_segment({6.0f}, "1 0 100000"), "not zero");
+  refused(qsgd_segment({0.0f}, "1"), "bytes are left");
 }
 
 TEST(PeersCorrupt, RecordFields) {

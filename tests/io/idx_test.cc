@@ -26,7 +26,7 @@ std::vector<uint8_t> gzip(const std::vector<uint8_t>& data) {
   stream.next_out = out.data();
   stream.avail_out = static_cast<uInt>(out.size());
   EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(out.size() - stream.avail_out);
+  out.resize(stream.total_out);
   deflateEnd(&stream);
   return out;
 }

@@ -79,7 +79,7 @@ size_t parse_choice(std::string_view option, std::string_view text, std::span<co
     if (choices[i] == text) return i;
   }
   std::string known;
-  for (const std::string_view choice : choices) known += (known.empty() ? "" : ", ") + std::string(choice);
+  for (const std::string_view choice : choices) known += str(known.empty() ? "" : ", ", choice);
   const std::string_view near = nearest_word(text, choices);
   usage(option, " ", text, ": ", near.empty() ? std::string() : str("did you mean ", near, "? "), "(known: ", known, ")");
 }
@@ -122,7 +122,7 @@ int CommonOptions::threads() const {
 void check_option_names(const CLI::App& app, std::span<const std::string> args) {
   std::vector<std::string> names = {"--help"};
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back(str("--", name));
   }
   for (const std::string& arg : args) {
     if (arg == "--") return;
@@ -130,7 +130,7 @@ void check_option_names(const CLI::App& app, std::span<const std::string> args) 
     if (arg.size() < 2 || arg[0] != '-' || is_number) continue;
     const std::string name = arg.substr(0, arg.find('='));
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    const std::string word = name.starts_with("--") ? name : "-" + name;
+    const std::string word = name.starts_with("--") ? name : str("-", name);
     std::vector<std::string_view> views(names.begin(), names.end());
     std::string_view near = nearest_word(word, views);
     // One letter, or a part of a name: the option that starts with it.

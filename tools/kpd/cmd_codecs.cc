@@ -13,7 +13,7 @@ namespace {
 
 std::string join_keys(const gradient::MethodRow& row) {
   std::string keys;
-  for (const std::string_view key : row.keys) keys += (keys.empty() ? "" : " ") + std::string(key);
+  for (const std::string_view key : row.keys) keys += str(keys.empty() ? "" : " ", key);
   return keys;
 }
 

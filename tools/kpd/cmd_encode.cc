@@ -58,7 +58,7 @@ int run_encode(const EncodeArgs& args) {
   try {
     stream.resize(encoder.encode_file(tensor_views(tensors.manifest, tensors.values), seed, stream, &report));
   } catch (const Error& e) {
-    throw Error(e.code(), args.in + ": " + e.what());
+    fail(e.code(), args.in, ": ", e.what());
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_bytes(args.out, stream);

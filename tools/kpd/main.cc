@@ -21,7 +21,7 @@ constexpr const char* kAbout =
 std::string general_help() {
   std::string text = str("Usage: kpd COMMAND [OPTIONS]\n\n", kAbout, "\n\nCommands:\n");
   for (const Command& command : commands()) {
-    text += "  " + command.name + std::string(12 - command.name.size(), ' ') + command.summary + "\n";
+    text += str("  ", command.name, std::string(12 - command.name.size(), ' '), command.summary, "\n");
   }
   text += "\nOptions:\n  --help      this text; `kpd COMMAND --help` explains a command\n  --version   the version\n";
   text += "\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 an input's content is wrong, 130 interrupted.\n";
@@ -45,11 +45,11 @@ int print_text(const std::string& text) {
 }
 
 int run_command(const Command& command, std::vector<std::string> args) {
-  CLI::App app(command.summary, "kpd " + command.name);
+  CLI::App app(command.summary, str("kpd ", command.name));
   app.set_help_flag("--help", "this text");
   app.get_formatter()->column_width(30);
   std::string footer = "\nExample:";
-  for (const std::string& line : command.example) footer += "\n  " + line;
+  for (const std::string& line : command.example) footer += str("\n  ", line);
   app.footer(footer);
   const std::function<int()> run = command.setup(app);
   for (const std::string& arg : args) {
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   using namespace kpd::tool;
   install_signal_handlers();
   const std::vector<std::string> args(argv + 1, argv + std::max(argc, 1));
-  const std::string name = args.empty() || args[0].starts_with("-") ? "kpd" : "kpd " + args[0];
+  const std::string name = args.empty() || args[0].starts_with("-") ? "kpd" : kpd::str("kpd ", args[0]);
   int code = kExitFailed;
   std::string text;
   try {

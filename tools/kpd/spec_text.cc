@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "kpd/base/error.h"
+
 namespace kpd::tool {
 
 std::string spec_text(const gradient::WireParams& params) {
@@ -15,7 +17,7 @@ std::string spec_text(const gradient::WireParams& params) {
   char separator = ':';
   const auto put = [&](std::string_view key, const std::string& value) {
     if (std::find(row->keys.begin(), row->keys.end(), key) == row->keys.end()) return;
-    text += separator + std::string(key) + "=" + value;
+    text += str(separator, key, "=", value);
     separator = ',';
   };
   put("bits", fmt::format("{:.6g}", params.bits()));

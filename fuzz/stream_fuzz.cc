@@ -1,0 +1,166 @@
+// fuzz: gradient's stream decoder, both forms (include/kpd/gradient/message.h). A file is inspected and every tensor decoded; a
+// message goes to a receiver of a fixed manifest, once to a fresh decoder and once to one that has seen all messages before.
+//
+// A finding is anything but success or one kpd::Error of one line that names the input and the byte, a value that is not finite
+// from a method that cannot carry one, or two decodes that disagree. At its end the program says how many inputs passed the
+// checksum.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "kpd/gradient/message.h"
+#include "stream_mutator.h"
+
+namespace {
+
+using namespace kpd;
+using namespace kpd::gradient;
+
+constexpr uint64_t kMaxElements = 1 << 15;  // of one tensor and one stream: time goes into many inputs
+constexpr std::string_view kName = "input";
+
+struct Counts {
+  uint64_t inputs = 0, past_checksum = 0, decoded = 0;
+  ~Counts() {
+    std::fprintf(stderr, "stream_fuzz: %llu inputs, %llu past the checksum, %llu decoded whole\n",
+                 static_cast<unsigned long long>(inputs), static_cast<unsigned long long>(past_checksum),
+                 static_cast<unsigned long long>(decoded));
+  }
+};
+Counts counts;
+
+[[noreturn]] void finding(const char* what, const char* text) {
+  std::fprintf(stderr, "finding: %s: %s\n", what, text);
+  std::abort();
+}
+
+void check_error(const Error& e) {
+  const std::string text = e.what();
+  if (text.rfind("input: ", 0) != 0) finding("the error does not name the input", e.what());
+  if (text.find('\n') != std::string::npos || text.size() > 600) finding("the error is more than one line", e.what());
+  switch (e.code()) {
+    case ErrorCode::kMismatch:
+      return;
+    case ErrorCode::kCorruptData:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kLimitExceeded:
+      if (text.find("byte ") == std::string::npos) finding("the error names no byte", e.what());
+      return;
+    default:
+      finding("an error that is not about the data", e.what());
+  }
+}
+
+// float32 and bf16 carry what they are given.
+void check_values(std::span<const float> values, const WireParams& params) {
+  if (params.method <= 1) return;
+  for (const float v : values) {
+    if (!std::isfinite(v)) finding("a value is not finite", "");
+  }
+}
+
+Limits small_limits() {
+  Limits l;
+  l.max_elements = l.max_total_elements = kMaxElements;
+  return l;
+}
+
+void read_file(std::span<const uint8_t> stream) {
+  const StreamInfo info = read_stream_info(stream, kName, small_limits());
+  if (!info.is_file) return;
+  std::vector<float> values, again;
+  for (size_t i = 0; i < info.tensors.size(); ++i) {
+    values.assign(info.tensors[i].count, 0.0f);
+    decode_file_tensor(stream, info, i, values, 1, nullptr, kName);
+    check_values(values, info.tensors[i].params);
+    if (stream.size() % 8 != 0) continue;
+    again.assign(values.size(), -1.0f);
+    decode_file_tensor(stream, info, i, again, 1, nullptr, kName);
+    if (!values.empty() && std::memcmp(values.data(), again.data(), 4 * values.size()) != 0)
+      finding("two decodes disagree", "");
+  }
+}
+
+const Manifest& manifest() {
+  static const Manifest m = {{"a", DType::kFloat32, {64}},
+                             {"b", DType::kBFloat16, {10, 13}},
+                             {"c", DType::kFloat32, {3}},
+                             {"d", DType::kFloat16, {0}}};
+  return m;
+}
+constexpr MessageIds kIds{11, 12, 13, 14, 15};
+
+struct Receiver {
+  Decoder decoder{manifest(), RunSecret::from_seed(7), {1, small_limits()}};
+  std::vector<float> a = std::vector<float>(64), b = std::vector<float>(130), c = std::vector<float>(3), d;
+  std::span<float> all[4] = {a, b, c, d};
+
+  void clear() {
+    for (const std::span<float> s : all) std::fill(s.begin(), s.end(), 0.0f);
+  }
+  bool equals(const Receiver& o) const {
+    for (int i = 0; i < 3; ++i) {
+      if (std::memcmp(all[i].data(), o.all[i].data(), all[i].size_bytes()) != 0) return false;
+    }
+    return true;
+  }
+};
+
+void read_message(std::span<const uint8_t> stream) {
+  static Receiver old;
+  // Whoever sent it, the payload is to be looked at; half of the inputs must name the right sender.
+  MessageIds expected = kIds;
+  if (stream.size() >= kMessageHeaderBytes && stream.size() % 2 != 0) {
+    expected.run = load_u64(stream.data() + 32);
+    expected.round = load_u64(stream.data() + 40);
+    expected.client = load_u64(stream.data() + 48);
+    expected.base_model_hash = load_u64(stream.data() + 56);
+  }
+  old.clear();
+  old.decoder.decode(stream, expected, old.all, nullptr, kName);
+  const StreamInfo info = read_stream_info(stream, kName, small_limits());
+  for (size_t i = 0; i < 4; ++i) check_values(old.all[i], info.tensors[i].params);
+  if (stream.size() % 8 == 0) {
+    Receiver fresh;
+    fresh.decoder.decode(stream, expected, fresh.all, nullptr, kName);
+    if (!fresh.equals(old)) finding("an old and a fresh decoder disagree", "");
+  }
+  old.decoder.decode_add(stream, expected, 0.25f, old.all, nullptr, kName);
+  (void)old.decoder.peek(stream, kName);
+}
+
+bool sealed(std::span<const uint8_t> s) {
+  if (s.size() < kFileHeaderBytes + kChecksumBytes || std::memcmp(s.data(), kMagic, 4) != 0) return false;
+  const size_t body = s.size() - kChecksumBytes;
+  return crc32(s.first(body)) == load_u32(s.data() + body);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // Any alignment, and the last byte the last of the allocation.
+  const size_t shift = size % 4;
+  std::vector<uint8_t> copy(size + shift);
+  if (size > 0) std::memcpy(copy.data() + shift, data, size);
+  const std::span<const uint8_t> stream = std::span<const uint8_t>(copy).subspan(shift);
+  counts.inputs++;
+  if (sealed(stream)) counts.past_checksum++;
+  try {
+    if (size > 6 && (stream[6] & kFlagMessage) != 0) {
+      read_message(stream);
+    } else {
+      read_file(stream);
+    }
+    counts.decoded++;
+  } catch (const Error& e) {
+    check_error(e);
+  }
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  kpd::gradient::fuzz::StreamMutator mutator(manifest_hash(manifest()), seed);
+  return mutator.mutate(data, size, max_size);
+}

@@ -1,0 +1,292 @@
+// gradient: packetized messages (kpd/gradient/packets.h, docs/format/gradient.md "Packets").
+#include "kpd/gradient/packets.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "gradient/stream_format.h"
+#include "kpd/base/hash.h"
+#include "kpd/base/threads.h"
+
+namespace kpd::gradient {
+namespace {
+
+inline constexpr uint64_t kPacketHead = 12;  // tag, index, count
+inline constexpr uint64_t kPacketOverhead = kPacketHead + kChecksumBytes;
+inline constexpr uint32_t kMaxSlices = 4096;
+
+bool travels_whole(const WireParams& params) { return params.method == 0; }
+
+uint32_t choose_slices(const TensorRecord& record, uint32_t max_payload_bytes) {
+  const double bits = record.params.bits() * static_cast<double>(std::min<uint64_t>(record.count, kBlocksPerSegment << record.params.log2_block));
+  const double slices = bits / 8 / max_payload_bytes;
+  const uint64_t needed = static_cast<uint64_t>(slices) + 1;
+  return static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(needed), kMaxSlices));
+}
+
+// Calls fn(group, slice) in the order in which packets are numbered: slice by slice through all groups, so that a burst takes a little of each. `slices(g)` is a
+// power of two, at most kMaxSlices.
+template <class Slices, class Fn>
+void for_packet_order(size_t n_groups, const Slices& slices, const Fn& fn) {
+  for (uint32_t step = 0; step < kMaxSlices; ++step) {
+    for (size_t g = 0; g < n_groups; ++g) {
+      const uint32_t stride = kMaxSlices / slices(g);
+      if (step % stride == 0) fn(g, step / stride);
+    }
+  }
+}
+
+}  // namespace
+
+PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes, std::string_view name, const Limits& limits) {
+  if (max_payload_bytes < 64 || max_payload_bytes > 60000) {
+    fail(ErrorCode::kInvalidArgument, "packets of ", max_payload_bytes, " bytes, expected 64 to 60000");
+  }
+  ByteReader r(message, name);
+  uint32_t count = 0;
+  const StreamInfo info = read_header(r, message, limits, &count);
+  if (info.is_file) fail(ErrorCode::kMismatch, name, ": this is a file; only messages are packetized");
+  PacketSet set;
+  CodecCache codecs;
+  std::vector<std::span<const uint8_t>> segments;
+  std::vector<std::vector<std::vector<uint8_t>>> groups;  // [group][slice] payload
+  set.control.assign(message.begin(), message.begin() + static_cast<ptrdiff_t>(info.header_bytes));
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t at = r.offset();
+    const CheckedRecord c = read_record(r, i, limits, codecs);
+    set.control.insert(set.control.end(), message.begin() + static_cast<ptrdiff_t>(at), message.begin() + static_cast<ptrdiff_t>(r.offset()));
+    find_segments(r, c.record, *c.codec, limits, segments);
+    if (travels_whole(c.record.params)) {
+      for (const auto& s : segments) set.control.insert(set.control.end(), s.begin(), s.end());
+      continue;
+    }
+    const uint32_t n_slices = choose_slices(c.record, max_payload_bytes);
+    set.control.resize(set.control.size() + 4);
+    store_u32(set.control.data() + set.control.size() - 4, n_slices);
+    set.overhead_bytes += 4;
+    for (size_t s = 0; s < segments.size(); ++s) {
+      const SegmentShape shape = segment_shape(c.record.count, 1u << c.record.params.log2_block, s);
+      set.control.insert(set.control.end(), segments[s].begin(), segments[s].begin() + 4 * static_cast<ptrdiff_t>(shape.n_blocks));
+      groups.emplace_back();
+      c.codec->split(segments[s], shape, n_slices, groups.back());
+    }
+  }
+  for_packet_order(groups.size(), [&](size_t g) { return static_cast<uint32_t>(groups[g].size()); }, [&](size_t g, uint32_t p) {
+    const std::vector<uint8_t>& payload = groups[g][p];
+    set.packets.emplace_back(kPacketHead);
+    set.packets.back().insert(set.packets.back().end(), payload.begin(), payload.end());
+    set.payload_bytes += payload.size();
+  });
+  const uint64_t total = set.control.size() + kChecksumBytes;
+  store_u16(set.control.data() + 6, kFlagMessage | kFlagPackets);
+  store_u64(set.control.data() + 16, total);
+  const uint32_t tag = crc32(set.control);
+  set.control.resize(total);
+  store_u32(set.control.data() + total - kChecksumBytes, tag);
+  for (size_t p = 0; p < set.packets.size(); ++p) {
+    std::vector<uint8_t>& packet = set.packets[p];
+    store_u32(packet.data(), tag);
+    store_u32(packet.data() + 4, static_cast<uint32_t>(p));
+    store_u32(packet.data() + 8, static_cast<uint32_t>(set.packets.size()));
+    const uint32_t check = crc32(packet);
+    packet.resize(packet.size() + kChecksumBytes);
+    store_u32(packet.data() + packet.size() - kChecksumBytes, check);
+  }
+  set.overhead_bytes += kPacketOverhead * set.packets.size();
+  return set;
+}
+
+struct PacketDecoder::Impl {
+  Manifest manifest;
+  RunSecret secret;
+  DecodeOptions options;
+  uint64_t hash = 0;
+  CodecCache codecs;
+
+  // A group of blocks, its scale words and the payloads that arrived for it.
+  struct Group {
+    uint32_t tensor = 0;
+    SegmentShape shape;
+    std::span<const uint8_t> words;
+    uint32_t slices = 0, first_payload = 0;  // in the list of payloads, group by group
+  };
+  struct Tensor {
+    WireParams params;
+    uint64_t count = 0;
+    std::shared_ptr<const SegmentCodec> codec;
+    TensorKeys keys;
+    std::vector<std::span<const uint8_t>> whole;  // of a tensor that travels in the control part
+  };
+  std::vector<Tensor> tensors;
+  std::vector<Group> groups;
+
+  uint32_t read_control(std::span<const uint8_t> control, const MessageIds& expected, std::string_view name);
+  void read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets);
+  std::vector<std::span<const uint8_t>> sort_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag, uint32_t count,
+                                                     PacketReport& report) const;
+  uint64_t decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight, std::span<float> acc, Scratch& scratch,
+                        uint64_t& damaged, bool& lost) const;
+};
+
+void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets) {
+  const CheckedRecord c = read_record(r, index, options.limits, codecs);
+  const uint64_t wanted = manifest[index].count();
+  if (c.record.count != wanted || c.record.dtype != manifest[index].dtype) {
+    r.corrupt("tensor '", manifest[index].name, "' has ", c.record.count, " elements, the manifest says ", wanted);
+  }
+  Tensor t{c.record.params, wanted, c.codec, tensor_keys(secret, ids, index, c.record.params), {}};
+  if (travels_whole(t.params)) {
+    find_segments(r, c.record, *t.codec, options.limits, t.whole);
+    tensors.push_back(std::move(t));
+    return;
+  }
+  const uint32_t slices = r.u32("number of slices");
+  const uint64_t group_elements = std::min<uint64_t>(wanted, kBlocksPerSegment << t.params.log2_block);
+  if (!std::has_single_bit(slices) || slices > std::min<uint64_t>(kMaxSlices, std::bit_ceil(group_elements / 16 + 1))) {
+    r.corrupt(slices, " slices for groups of ", group_elements, " elements");
+  }
+  const uint32_t block = 1u << t.params.log2_block;
+  const uint64_t n = segment_count(wanted, block);
+  for (uint64_t s = 0; s < n; ++s) {
+    Group g{index, segment_shape(wanted, block, s), {}, slices, packets};
+    g.words = r.take(4 * uint64_t{g.shape.n_blocks}, "scale words");
+    if (packets > 0xffffffffu - slices) r.corrupt("too many packets");
+    packets += slices;
+    groups.push_back(g);
+  }
+  tensors.push_back(std::move(t));
+}
+
+uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, const MessageIds& expected, std::string_view name) {
+  ByteReader r(control, name);
+  uint32_t count = 0;
+  const StreamInfo info = read_header(r, control, options.limits, &count, true);
+  if (info.is_file || info.manifest_hash != hash || count != manifest.size()) {
+    throw Error(ErrorCode::kMismatch, str(name, ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
+  }
+  check_ids(info.ids, expected, name);
+  tensors.clear();
+  groups.clear();
+  uint32_t packets = 0;
+  for (uint32_t i = 0; i < count; ++i) read_tensor(r, i, info.ids, packets);
+  if (r.remaining() != kChecksumBytes) r.corrupt("the tensors end here, expected the ", kChecksumBytes, "-byte checksum");
+  return packets;
+}
+
+// The payloads group by group, slice by slice; empty where none arrived.
+std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag,
+                                                                        uint32_t count, PacketReport& report) const {
+  std::vector<uint32_t> place;  // of packet `index` in payloads
+  place.reserve(count);
+  for_packet_order(groups.size(), [&](size_t g) { return groups[g].slices; },
+                   [&](size_t g, uint32_t p) { place.push_back(groups[g].first_payload + p); });
+  std::vector<std::span<const uint8_t>> payloads(count);
+  for (const auto& p : packets) {
+    if (p.size() <= kPacketOverhead || crc32(p.first(p.size() - kChecksumBytes)) != load_u32(p.data() + p.size() - kChecksumBytes)) {
+      ++report.damaged;
+      continue;
+    }
+    const uint32_t index = load_u32(p.data() + 4);
+    if (load_u32(p.data()) != tag || load_u32(p.data() + 8) != count || index >= count) {
+      ++report.foreign;
+      continue;
+    }
+    std::span<const uint8_t>& payload = payloads[place[index]];
+    if (!payload.empty()) {
+      ++report.duplicate;
+      continue;
+    }
+    payload = p.subspan(kPacketHead, p.size() - kPacketOverhead);
+    ++report.received;
+  }
+  return payloads;
+}
+
+uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight, std::span<float> acc,
+                                           Scratch& scratch, uint64_t& damaged, bool& lost) const {
+  const Tensor& t = tensors[g.tensor];
+  std::vector<uint8_t> segment, received(g.slices);
+  // A payload that passed its checksum and still cannot be read is hostile or of another version; find it by reading each alone.
+  for (int pass = 0; pass < 2; ++pass) {
+    uint32_t arrived = 0;
+    for (uint32_t p = 0; p < g.slices; ++p) arrived += received[p] = payloads[p].empty() ? 0 : 1;
+    lost = arrived == 0;
+    if (lost) return 0;
+    try {
+      t.codec->merge(payloads, g.words, g.shape, segment);
+      SegmentShape shape = g.shape;
+      const SliceMask mask{g.slices, received.data()};
+      shape.received = &mask;
+      return t.codec->decode(segment, shape, t.keys, weight, true, acc.subspan(shape.first_element, shape.elements), scratch);
+    } catch (const Error& e) {
+      if (pass == 1 || e.code() != ErrorCode::kCorruptData) throw;
+    }
+    std::vector<std::span<const uint8_t>> alone(g.slices);
+    for (uint32_t p = 0; p < g.slices; ++p) {
+      if (payloads[p].empty()) continue;
+      alone[p] = payloads[p];
+      try {
+        t.codec->merge(alone, g.words, g.shape, segment);
+      } catch (const Error&) {
+        payloads[p] = {};
+        ++damaged;
+      }
+      alone[p] = {};
+    }
+  }
+  return 0;
+}
+
+PacketDecoder::PacketDecoder(Manifest manifest, RunSecret secret, DecodeOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->manifest = std::move(manifest);
+  impl_->secret = secret;
+  impl_->options = options;
+  if (impl_->options.threads <= 0) impl_->options.threads = hardware_threads();
+  impl_->hash = manifest_hash(impl_->manifest);
+}
+PacketDecoder::~PacketDecoder() = default;
+PacketDecoder::PacketDecoder(PacketDecoder&&) noexcept = default;
+PacketDecoder& PacketDecoder::operator=(PacketDecoder&&) noexcept = default;
+
+void PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const std::span<const uint8_t>> packets,
+                               const MessageIds& expected, float weight, std::span<const std::span<float>> acc, PacketReport* report,
+                               std::string_view name) {
+  Impl& m = *impl_;
+  if (acc.size() != m.manifest.size()) fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(), " tensors");
+  for (size_t i = 0; i < acc.size(); ++i) {
+    if (acc[i].size() != m.manifest[i].count()) fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].size(), " floats");
+  }
+  const uint32_t count = m.read_control(control, expected, name);
+  PacketReport result;
+  result.expected = count;
+  // Nothing larger than what arrived is allocated: an empty span a packet, and a control part's scale words bound the packets' number.
+  std::vector<std::span<const uint8_t>> payloads = m.sort_packets(packets, load_u32(control.data() + control.size() - kChecksumBytes), count, result);
+  const int threads = m.options.threads;
+  std::vector<Scratch> scratch(static_cast<size_t>(threads));
+  std::vector<uint64_t> saturated(static_cast<size_t>(threads)), damaged(static_cast<size_t>(threads));
+  std::vector<uint8_t> lost(m.groups.size());
+  parallel_for(m.groups.size(), threads, [&](size_t i, int worker) {
+    const Impl::Group& g = m.groups[i];
+    const size_t w = static_cast<size_t>(worker);
+    bool gone = false;
+    saturated[w] += m.decode_group(g, std::span(payloads).subspan(g.first_payload, g.slices), weight, acc[g.tensor], scratch[w], damaged[w], gone);
+    lost[i] = gone ? 1 : 0;
+  });
+  for (size_t i = 0; i < m.tensors.size(); ++i) {
+    const Impl::Tensor& t = m.tensors[i];
+    for (size_t s = 0; s < t.whole.size(); ++s) {
+      const SegmentShape shape = segment_shape(t.count, 1u << t.params.log2_block, s);
+      t.codec->decode(t.whole[s], shape, t.keys, weight, true, acc[i].subspan(shape.first_element, shape.elements), scratch[0]);
+    }
+  }
+  result.groups = m.groups.size();
+  for (const uint8_t l : lost) result.groups_lost += l;
+  for (const uint64_t s : saturated) result.saturated += s;
+  for (const uint64_t d : damaged) {
+    result.damaged += d;
+    result.received -= d;
+  }
+  if (report != nullptr) *report = result;
+}
+
+}  // namespace kpd::gradient

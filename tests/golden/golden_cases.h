@@ -1,0 +1,138 @@
+// tests: the streams of tests/golden: their names, specs and inputs, all from integer formulas (README.md in this folder).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kpd::gradient::golden {
+
+// Inputs. a(i) = (7919 i^2 + 104729 i + 15485863 t + 12345) mod 65521 - 32760 for element i of tensor t.
+enum class Fill : uint8_t {
+  kMix,      // a(i) 2^-(12 + i mod 5)
+  kFalling,  // a(i) 2^-(12 + i / 512): energies differ from block to block
+  kSparse,   // 1, 253/256, then zeros
+  kSpike,    // -3 in the middle, else zeros
+  kZero,
+  kTiny,  // a(i) 2^-149: denormals
+  kHuge,  // a(i) 2^112: up to FLT_MAX / 2
+};
+
+struct GoldenTensor {
+  uint64_t count = 0;
+  Fill fill = Fill::kMix;
+  int dtype = 0;  // 0 float32, 1 bfloat16, 2 binary16
+};
+
+enum class Edit : uint8_t { kNone, kExtension, kExponent };  // decode-only streams, made from another by hand
+
+struct GoldenCase {
+  std::string name, spec;
+  std::vector<GoldenTensor> tensors;
+  bool message = false;
+  uint64_t seed = 1;  // of a file; a message's run secret comes from kSecretSeed
+  Edit edit = Edit::kNone;
+};
+
+inline constexpr uint64_t kSecretSeed = 42;
+
+inline std::vector<GoldenTensor> mixes(std::initializer_list<uint64_t> counts) {
+  std::vector<GoldenTensor> out;
+  for (const uint64_t n : counts) out.push_back({n});
+  return out;
+}
+
+inline std::vector<GoldenCase> golden_cases() {
+  const auto wide = mixes({64, 4096, 5000}), narrow = mixes({70, 1024, 1500}), many_blocks = mixes({9000});
+  const std::vector<GoldenTensor> edges = {{100, Fill::kZero}, {1000, Fill::kSparse}, {512, Fill::kSpike},
+                                           {300, Fill::kTiny}, {300, Fill::kHuge},    {1024, Fill::kHuge}};
+  std::vector<GoldenCase> cases = {
+      {"float32", "float32", mixes({3, 0, 70})},
+      {"bf16", "bf16", {{3}, {70}, {100, Fill::kHuge}}},
+      {"short", "eden:bits=1", mixes({0, 1, 63, 64})},
+      // eden, code=fixed
+      {"eden-b1", "eden:bits=1", wide},
+      {"eden-b2", "eden:bits=2", wide},
+      {"eden-b3", "eden:bits=3,block=1024", narrow},
+      {"eden-b4", "eden:bits=4,block=1024", narrow},
+      {"eden-b5", "eden:bits=5,block=1024", narrow},
+      {"eden-b6", "eden:bits=6,block=1024", narrow},
+      {"eden-b7", "eden:bits=7,block=1024", narrow},
+      {"eden-b8", "eden:bits=8,block=1024", narrow},
+      {"eden-b1.5", "eden:bits=1.5", wide},
+      {"eden-b6.7", "eden:bits=6.7,block=512", narrow},
+      {"eden-b0.5", "eden:bits=0.5", wide},
+      {"eden-b0.05", "eden:bits=0.05", wide},
+      {"eden-biased", "eden:bits=2,scale=biased", narrow},
+      {"eden-norm", "eden:bits=0.7,scale=norm", narrow},
+      {"eden-rounds1", "eden:bits=1,rounds=1", narrow},
+      {"eden-rounds3", "eden:bits=2,rounds=3", narrow},
+      {"eden-block64", "eden:bits=1,block=64", many_blocks},
+      {"eden-block16384", "eden:bits=0.5,block=16384", mixes({20000})},
+      {"eden-allocate", "eden:bits=1.5,block=512,allocate=energy", {{9000, Fill::kFalling}, {70}}},
+      {"eden-edges", "eden:bits=2,block=1024", edges},
+      {"eden-edges-1", "eden:bits=1,block=256,rounds=1", edges},
+      {"eden-types", "eden:bits=3", {{200, Fill::kMix, 1}, {200, Fill::kMix, 2}}},
+      // eden, code=entropy
+      {"entropy-b0.1", "eden:code=entropy,bits=0.1", wide},
+      {"entropy-b0.5", "eden:code=entropy,bits=0.5", wide},
+      {"entropy-b1", "eden:code=entropy,bits=1", wide},
+      {"entropy-b1.5", "eden:code=entropy,bits=1.5", narrow},
+      {"entropy-b2", "eden:code=entropy,bits=2", narrow},
+      {"entropy-b3", "eden:code=entropy,bits=3", narrow},
+      {"entropy-b4", "eden:code=entropy,bits=4,block=1024", narrow},
+      {"entropy-b8", "eden:code=entropy,bits=8,block=1024", narrow},
+      {"entropy-norm", "eden:code=entropy,bits=2,scale=norm,rounds=1", narrow},
+      {"entropy-escapes", "eden:code=entropy,bits=1", mixes({8191, 8191})},
+      {"entropy-block64", "eden:code=entropy,bits=2,block=64", many_blocks},
+      {"entropy-edges", "eden:code=entropy,bits=1,block=256", edges},
+      {"dither-b1", "eden:code=entropy,dither=shared,bits=1", wide},
+      {"dither-b1.5", "eden:code=entropy,dither=shared,bits=1.5", narrow},
+      {"dither-b4", "eden:code=entropy,dither=shared,bits=4", narrow},
+      {"dither-b8", "eden:code=entropy,dither=shared,bits=8", narrow},
+      {"dither-block64", "eden:code=entropy,dither=shared,bits=2,block=64", many_blocks},
+      {"dither-edges", "eden:code=entropy,dither=shared,bits=2,block=256", edges},
+      // The peers
+      {"drive", "drive", wide},
+      {"drive-biased", "drive:scale=biased,block=256", narrow},
+      {"drive+", "drive+", wide},
+      {"drive+biased", "drive+:scale=biased,block=256,rounds=1", narrow},
+      {"drive-edges", "drive:block=256", edges},
+      {"drive+edges", "drive+:block=256", edges},
+      {"sq-b1", "sq:bits=1", narrow},
+      {"sq-b2.5", "sq:bits=2.5,block=256", narrow},
+      {"sq-b0.3", "sq:bits=0.3", narrow},
+      {"sq-edges", "sq:bits=2,block=256", edges},
+      {"hadamard-sq-b1", "hadamard-sq:bits=1", narrow},
+      {"hadamard-sq-b3.5", "hadamard-sq:bits=3.5,block=256", narrow},
+      {"hadamard-sq-b0.1", "hadamard-sq:bits=0.1", wide},
+      {"hadamard-sq-edges", "hadamard-sq:bits=2,block=256", edges},
+      {"kashin-sq-b2", "kashin-sq:bits=2", narrow},
+      {"kashin-sq-b1", "kashin-sq:bits=1,iterations=4,block=256", narrow},
+      {"kashin-sq-b5", "kashin-sq:bits=5,block=512", narrow},
+      {"kashin-sq-edges", "kashin-sq:bits=2,block=256", edges},
+      {"qsgd-b1", "qsgd:bits=1", wide},
+      {"qsgd-b4", "qsgd:bits=4,block=128", narrow},
+      {"qsgd-b8", "qsgd:bits=8", narrow},
+      {"qsgd-edges", "qsgd:bits=4,block=256", edges},
+      {"terngrad", "terngrad", wide},
+      {"terngrad-clip", "terngrad:clip=2.5,block=256", narrow},
+      {"terngrad-edges", "terngrad:block=256", edges},
+      {"randk-b1", "randk:bits=1", wide},
+      {"randk-b8", "randk:bits=8,block=256", narrow},
+      {"randk-edges", "randk:bits=4,block=256", edges},
+      // Messages: keys from ids
+      {"message-eden", "eden:bits=1,block=1024", narrow, true},
+      {"message-dither", "eden:code=entropy,dither=shared,bits=2,block=1024", narrow, true},
+      {"message-qsgd", "qsgd:bits=4", narrow, true},
+      // What the encoder does not write but a decoder reads
+      {"extension", "eden:bits=1", mixes({100}), false, 1, Edit::kExtension},
+      {"exponent", "eden:bits=1", mixes({100, 64}), false, 1, Edit::kExponent},
+  };
+  for (GoldenCase& c : cases) {
+    if (c.name == "entropy-escapes") c.seed = 3;  // a seed with escapes
+  }
+  return cases;
+}
+
+}  // namespace kpd::gradient::golden

@@ -1,0 +1,233 @@
+// tests: frozen streams. This version must write the same bytes and read the same values as the files of this folder.
+//
+//   golden_golden_test                            compares
+//   KPD_GOLDEN_RECORD=1 golden_golden_test        writes streams/*.kpdg and golden.txt anew (README.md says when that is
+//   allowed)
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "golden/golden_cases.h"
+#include "kpd/base/bytes.h"
+#include "kpd/base/cpu.h"
+#include "kpd/base/hash.h"
+#include "kpd/gradient/message.h"
+
+namespace kpd::gradient::golden {
+namespace {
+
+const std::filesystem::path kFolder = std::filesystem::path(KPD_TESTS_DIR) / "golden";
+
+float value_of(Fill fill, uint64_t i, uint64_t tensor, uint64_t count) {
+  const uint64_t mixed = (7919 * i * i + 104729 * i + 15485863 * tensor + 12345) % 65521;
+  const float a = static_cast<float>(static_cast<int>(mixed) - 32760);
+  switch (fill) {
+    case Fill::kMix:
+      return std::ldexp(a, -12 - static_cast<int>(i % 5));
+    case Fill::kFalling:
+      return std::ldexp(a, -12 - static_cast<int>(i / 512));
+    case Fill::kSparse:
+      return i == 0 ? 1.0f : i == 1 ? 253.0f / 256 : 0.0f;
+    case Fill::kSpike:
+      return i == count / 2 ? -3.0f : 0.0f;
+    case Fill::kZero:
+      return 0.0f;
+    case Fill::kTiny:
+      return std::ldexp(a, -149);
+    case Fill::kHuge:
+      return std::ldexp(a, 112);
+  }
+  return 0.0f;
+}
+
+// A tensor's values in its source type.
+std::vector<uint8_t> make_input(const GoldenTensor& t, uint64_t index) {
+  std::vector<float> x(t.count);
+  for (uint64_t i = 0; i < t.count; ++i) x[i] = value_of(t.fill, i, index, t.count);
+  const DType dtype = static_cast<DType>(t.dtype);
+  std::vector<uint8_t> bytes(t.count * dtype_bytes(dtype));
+  store_floats(x, dtype, bytes.data());
+  return bytes;
+}
+
+Manifest manifest_of(const GoldenCase& c) {
+  Manifest m;
+  for (size_t t = 0; t < c.tensors.size(); ++t) {
+    const uint64_t n = c.tensors[t].count;
+    // An odd or short tensor is a vector, an even one a matrix.
+    const std::vector<uint64_t> shape = n % 2 == 0 && n > 100 ? std::vector<uint64_t>{n / 2, 2} : std::vector<uint64_t>{n};
+    m.push_back({"layer" + std::to_string(t) + ".weight", static_cast<DType>(c.tensors[t].dtype), shape});
+  }
+  return m;
+}
+
+MessageIds message_ids() {
+  MessageIds ids;
+  ids.run = 7;
+  ids.round = 3;
+  ids.client = 11;
+  ids.base_model_hash = 0x0123456789abcdef;
+  ids.weight = 60;
+  return ids;
+}
+
+void seal(std::vector<uint8_t>& stream) {
+  const std::span<uint8_t> all(stream);
+  store_u64(stream.data() + 16, stream.size());
+  store_u32(stream.data() + stream.size() - 4, crc32(all.first(stream.size() - 4)));
+}
+
+std::vector<uint8_t> make_stream(const GoldenCase& c) {
+  const Manifest manifest = manifest_of(c);
+  std::vector<std::vector<uint8_t>> inputs;
+  std::vector<TensorView> views;
+  for (size_t t = 0; t < c.tensors.size(); ++t) inputs.push_back(make_input(c.tensors[t], t));
+  for (size_t t = 0; t < c.tensors.size(); ++t) {
+    views.emplace_back(inputs[t].data(), c.tensors[t].count, static_cast<DType>(c.tensors[t].dtype));
+  }
+  Encoder encoder(manifest, Codec::parse(c.spec), RunSecret::from_seed(kSecretSeed), {});
+  std::vector<uint8_t> stream(encoder.max_bytes());
+  stream.resize(c.message ? encoder.encode_message(views, message_ids(), stream) : encoder.encode_file(views, c.seed, stream));
+  const uint32_t header_bytes = load_u32(stream.data() + 8);
+  if (c.edit == Edit::kExtension) {
+    // Type 0x1234, not critical, 5 bytes.
+    const uint8_t extension[11] = {0x34, 0x12, 5, 0, 0, 0, 1, 2, 3, 4, 5};
+    stream.insert(stream.begin() + header_bytes, extension, extension + sizeof(extension));
+    store_u32(stream.data() + 8, header_bytes + static_cast<uint32_t>(sizeof(extension)));
+    seal(stream);
+  } else if (c.edit == Edit::kExponent) {
+    store_u16(stream.data() + header_bytes + 14, static_cast<uint16_t>(int16_t{-3}));
+    seal(stream);
+  }
+  return stream;
+}
+
+// All decoded values, tensor after tensor, as bytes.
+std::vector<uint8_t> decode(const GoldenCase& c, const std::vector<uint8_t>& stream) {
+  std::vector<std::vector<float>> values;
+  std::vector<std::span<float>> spans;
+  for (const GoldenTensor& t : c.tensors) values.emplace_back(t.count);
+  for (auto& v : values) spans.emplace_back(v);
+  if (c.message) {
+    Decoder decoder(manifest_of(c), RunSecret::from_seed(kSecretSeed));
+    decoder.decode(stream, message_ids(), spans);
+  } else {
+    const StreamInfo info = read_stream_info(stream, c.name);
+    for (size_t t = 0; t < spans.size(); ++t) decode_file_tensor(stream, info, t, spans[t]);
+  }
+  std::vector<uint8_t> bytes;
+  for (const auto& v : values) {
+    for (const float x : v) {
+      bytes.resize(bytes.size() + 4);
+      ByteWriter(std::span(bytes).last(4)).f32(x);
+    }
+  }
+  return bytes;
+}
+
+std::filesystem::path path_of(const GoldenCase& c) { return kFolder / "streams" / (c.name + ".kpdg"); }
+
+std::vector<uint8_t> read_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Listed {
+  std::string stream_hash, values_hash;
+};
+std::map<std::string, Listed> read_list() {
+  std::ifstream in(kFolder / "golden.txt");
+  std::map<std::string, Listed> list;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name;
+    Listed l;
+    if (line.empty() || line[0] == '#' || !(words >> name >> l.stream_hash >> l.values_hash)) continue;
+    list[name] = l;
+  }
+  return list;
+}
+
+bool recording() { return std::getenv("KPD_GOLDEN_RECORD") != nullptr; }
+
+TEST(Golden, Record) {
+  if (!recording()) GTEST_SKIP() << "KPD_GOLDEN_RECORD is not set";
+  std::filesystem::create_directories(kFolder / "streams");
+  for (const auto& old : std::filesystem::directory_iterator(kFolder / "streams")) std::filesystem::remove(old);
+  std::ofstream list(kFolder / "golden.txt");
+  list << "# name, SHA-256 of the stream, SHA-256 of all decoded float32 values, seed of the run secret (- for a file), spec\n";
+  for (const GoldenCase& c : golden_cases()) {
+    const std::vector<uint8_t> stream = make_stream(c);
+    std::ofstream(path_of(c), std::ios::binary)
+        .write(reinterpret_cast<const char*>(stream.data()), static_cast<std::streamsize>(stream.size()));
+    list << c.name << ' ' << hex(sha256(stream)) << ' ' << hex(sha256(decode(c, stream))) << ' '
+         << (c.message ? std::to_string(kSecretSeed) : "-") << ' ' << c.spec << '\n';
+  }
+}
+
+TEST(Golden, EveryCaseIsListedAndEveryFileIsACase) {
+  const auto list = read_list();
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator(kFolder / "streams")) ++files;
+  EXPECT_EQ(list.size(), golden_cases().size());
+  EXPECT_EQ(files, golden_cases().size());
+  for (const GoldenCase& c : golden_cases()) {
+    ASSERT_TRUE(list.contains(c.name)) << c.name;
+    EXPECT_EQ(hex(sha256(read_file(path_of(c)))), list.at(c.name).stream_hash) << c.name;
+  }
+}
+
+TEST(Golden, EncodesToTheFrozenBytes) {
+  const std::string before = active_isa();
+  for (const std::string& isa : available_isas()) {
+    set_isa(isa);
+    for (const GoldenCase& c : golden_cases()) {
+      const std::vector<uint8_t> frozen = read_file(path_of(c)), now = make_stream(c);
+      if (now == frozen) continue;
+      const auto differ = std::mismatch(now.begin(), now.end(), frozen.begin(), frozen.end()).first - now.begin();
+      ADD_FAILURE() << c.name << " (" << c.spec << ", " << isa << "): " << now.size() << " bytes, frozen " << frozen.size()
+                    << ", first difference at byte " << differ;
+    }
+  }
+  set_isa(before);
+}
+
+TEST(Golden, DecodesToTheFrozenValues) {
+  const auto list = read_list();
+  const std::string before = active_isa();
+  for (const std::string& isa : available_isas()) {
+    set_isa(isa);
+    for (const GoldenCase& c : golden_cases()) {
+      EXPECT_EQ(hex(sha256(decode(c, read_file(path_of(c))))), list.at(c.name).values_hash) << c.name << " " << isa;
+    }
+  }
+  set_isa(before);
+}
+
+// What was decoded is what was encoded, within the codec's own error: guards against freezing nonsense.
+TEST(Golden, DecodedValuesResembleTheInput) {
+  for (const GoldenCase& c : golden_cases()) {
+    if (c.edit == Edit::kExponent || c.name.find("edges") != std::string::npos) continue;
+    const std::vector<uint8_t> decoded = decode(c, read_file(path_of(c)));
+    ByteReader r(decoded);
+    double error2 = 0, norm2 = 0;
+    for (size_t t = 0; t < c.tensors.size(); ++t) {
+      for (uint64_t i = 0; i < c.tensors[t].count; ++i) {
+        const double x = value_of(c.tensors[t].fill, i, t, c.tensors[t].count), d = static_cast<double>(r.f32("value")) - x;
+        norm2 += x * x;
+        error2 += d * d;
+      }
+    }
+    const double limit = Codec::parse(c.spec).limit_vnmse();
+    // The means of few thousand coordinates; terngrad and kashin-sq state no limit.
+    EXPECT_LE(error2, (std::isfinite(limit) ? 1.6 * limit + 1e-4 : 20.0) * norm2) << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace kpd::gradient::golden

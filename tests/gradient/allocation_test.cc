@@ -1,0 +1,112 @@
+// tests: in the steady state neither encoder nor decoder allocates: the first call of a size may, the same call again must not.
+// This program counts every operator new.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "gradient/round_trip.h"
+
+namespace {
+
+std::atomic<uint64_t> g_allocations{0};
+
+void* counted(size_t bytes, size_t alignment) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  void* p = alignment <= alignof(std::max_align_t)
+                ? std::malloc(bytes > 0 ? bytes : 1)
+                : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+
+}  // namespace
+
+void* operator new(size_t n) { return counted(n, 0); }
+void* operator new[](size_t n) { return counted(n, 0); }
+void* operator new(size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
+void* operator new[](size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace kpd::gradient {
+namespace {
+
+using namespace testing;
+
+// Allocations of `rounds` calls after two calls that may allocate: with several threads it is not said which of them meets
+// which segment.
+template <class Fn>
+uint64_t steady_allocations(const Fn& fn) {
+  for (uint64_t i = 0; i < 4; ++i) fn(i);
+  const uint64_t before = g_allocations.load();
+  for (uint64_t i = 4; i < 8; ++i) fn(i);
+  return g_allocations.load() - before;
+}
+
+TEST(Allocation, TheCounterCounts) {
+  EXPECT_GE(steady_allocations([](uint64_t) {
+              std::vector<int> v(10, 1);
+              ASSERT_EQ(v[3], 1);
+            }),
+            4u);
+}
+
+void check(const std::string& spec, int threads, DType dtype) {
+  SCOPED_TRACE(str(spec, ", ", threads, " threads, ", dtype_name(dtype)));
+  const Manifest manifest = {{"w", dtype, {200, 300}}, {"b", dtype, {20}}, {"v", dtype, {5000}}, {"none", dtype, {0}}};
+  std::vector<std::vector<uint8_t>> raw;
+  std::vector<TensorView> views;
+  std::vector<std::vector<float>> out;
+  for (size_t t = 0; t < manifest.size(); ++t) {
+    const std::vector<float> x = normal_vector(manifest[t].count(), t);
+    raw.emplace_back(x.size() * dtype_bytes(dtype) + 1);
+    store_floats(x, dtype, raw.back().data());
+    views.emplace_back(raw.back().data(), x.size(), dtype);
+    out.emplace_back(x.size());
+  }
+  const std::vector<std::span<float>> dst(out.begin(), out.end());
+  const RunSecret secret = RunSecret::from_seed(1);
+  Encoder encoder(manifest, Codec::parse(spec), secret, {threads, NonFinite::kRefuse});
+  Decoder decoder(manifest, secret, {threads, {}});
+  std::vector<uint8_t> bytes(encoder.max_bytes());
+  uint64_t used = 0;
+  EncodeReport encode_report;
+  DecodeReport decode_report;
+  MessageIds ids{1, 0, 3, 4, 5};
+  EXPECT_EQ(steady_allocations([&](uint64_t round) {
+              ids.round = round;
+              used = encoder.encode_message(views, ids, bytes, &encode_report);
+            }),
+            0u)
+      << "encode_message";
+  EXPECT_EQ(steady_allocations([&](uint64_t) { decoder.decode(std::span(bytes).first(used), ids, dst, &decode_report); }), 0u)
+      << "decode";
+  EXPECT_EQ(
+      steady_allocations([&](uint64_t) { decoder.decode_add(std::span(bytes).first(used), ids, 0.5f, dst, &decode_report); }),
+      0u)
+      << "decode_add";
+  EXPECT_EQ(steady_allocations([&](uint64_t) { (void)decoder.peek(std::span(bytes).first(used)); }), 0u) << "peek";
+  EXPECT_EQ(steady_allocations([&](uint64_t seed) { used = encoder.encode_file(views, seed, bytes, &encode_report); }), 0u)
+      << "encode_file";
+}
+
+TEST(Allocation, NoneInTheSteadyState) {
+  for (const MethodRow& method : methods()) check(std::string(method.name), 1, DType::kFloat32);
+  for (const char* spec : {"eden:bits=0.3", "eden:bits=2.5,block=256", "eden:bits=6", "eden:bits=2,allocate=energy,block=256",
+                           "eden:code=entropy,bits=0.3", "eden:code=entropy,bits=2,block=512", "eden:code=entropy,bits=7",
+                           "eden:code=entropy,dither=shared,bits=2", "sq:bits=0.3", "qsgd:bits=8"}) {
+    check(spec, 1, DType::kFloat32);
+    check(spec, 2, DType::kBFloat16);
+  }
+}
+
+}  // namespace
+}  // namespace kpd::gradient

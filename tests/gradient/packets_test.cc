@@ -1,0 +1,120 @@
+// tests: packetized messages: complete = the message itself; loss, random and burst, has the error of subsampling; bad packets are lost packets.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "gradient/round_trip.h"
+#include "kpd/base/error.h"
+#include "kpd/gradient/packets.h"
+
+namespace kpd::gradient {
+namespace {
+
+using namespace testing;
+
+struct Sent {
+  std::vector<float> x;
+  PacketSet set;
+  std::vector<float> whole;  // the message decoded
+};
+
+Sent send(uint64_t n, const std::string& spec, uint32_t payload) {
+  Sent s;
+  s.x = lognormal_vector(n, 21);
+  const RoundTrip r = round_trip(s.x, spec);
+  s.whole = r.decoded;
+  s.set = packetize(r.bytes, payload);
+  return s;
+}
+
+std::vector<float> receive(const Sent& s, const std::vector<std::vector<uint8_t>>& packets, PacketReport* report = nullptr) {
+  PacketDecoder decoder(one_tensor(s.x.size()), RunSecret::from_seed(1), {2, {}});
+  std::vector<float> out(s.x.size());
+  const std::span<float> dst(out);
+  std::vector<std::span<const uint8_t>> views(packets.begin(), packets.end());
+  decoder.decode_add(s.set.control, views, {}, 1.0f, {&dst, 1}, report);
+  return out;
+}
+
+double vnmse(const std::vector<float>& got, const std::vector<float>& x) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    error += (static_cast<double>(got[i]) - x[i]) * (static_cast<double>(got[i]) - x[i]);
+    norm += static_cast<double>(x[i]) * x[i];
+  }
+  return error / norm;
+}
+
+TEST(Packets, CompleteEqualsTheMessage) {
+  for (const char* spec : {"eden:bits=1", "eden:bits=3.3", "eden:bits=0.2", "eden:code=entropy,bits=2", "eden:code=entropy,bits=7"}) {
+    const Sent s = send(4096 * 70 + 77, spec, 600);
+    PacketReport report;
+    const std::vector<float> got = receive(s, s.set.packets, &report);
+    EXPECT_EQ(got, s.whole) << spec;
+    EXPECT_EQ(report.received, report.expected);
+    EXPECT_EQ(s.set.total_bytes(), s.set.control.size() + s.set.payload_bytes + 16 * s.set.packets.size());
+  }
+}
+
+TEST(Packets, LossHasTheErrorOfSubsampling) {
+  for (const auto& [spec, v] : {std::pair<std::string, double>{"eden:bits=1", .570796}, {"eden:bits=4", .00959}, {"eden:code=entropy,bits=2", .0976}}) {
+    const Sent s = send(4096 * 128, spec, 500);
+    const size_t n = s.set.packets.size();
+    ASSERT_GE(n, 64u);
+    for (const bool burst : {false, true}) {
+      for (const double p : {.01, .05, .2}) {
+        const size_t drop = static_cast<size_t>(p * static_cast<double>(n) + .5);
+        std::vector<size_t> order(n);
+        for (size_t i = 0; i < n; ++i) order[i] = i;
+        CounterRng rng(5);
+        if (burst) {
+          std::rotate(order.begin(), order.begin() + static_cast<ptrdiff_t>(rng.next_below(n)), order.end());
+        } else {
+          for (size_t i = n - 1; i > 0; --i) std::swap(order[i], order[rng.next_below(i + 1)]);
+        }
+        std::vector<std::vector<uint8_t>> kept;
+        for (size_t i = drop; i < n; ++i) kept.push_back(s.set.packets[order[i]]);
+        const double lost = static_cast<double>(drop) / static_cast<double>(n);
+        const double limit = (1 + v) / (1 - lost) - 1;
+        // One draw over 128 blocks; 1/(1-p) is convex, and the groups do not lose exactly alike.
+        EXPECT_LT(vnmse(receive(s, kept), s.x), limit * 1.06) << spec << " burst " << burst << " p " << p;
+      }
+    }
+  }
+}
+
+TEST(Packets, BadPacketsAreCountedAndLost) {
+  const Sent s = send(4096 * 64, "eden:bits=1", 600);
+  std::vector<std::vector<uint8_t>> packets = s.set.packets;
+  packets.push_back(packets[0]);                      // duplicate
+  packets[1][20] ^= 1;                                // damaged
+  const Sent other = send(4096 * 63, "eden:bits=1", 600);
+  packets.push_back(other.set.packets[0]);            // foreign
+  packets.push_back({});                              // damaged
+  PacketReport report;
+  const std::vector<float> got = receive(s, packets, &report);
+  EXPECT_EQ(report.duplicate, 1u);
+  EXPECT_EQ(report.damaged, 2u);
+  EXPECT_EQ(report.foreign, 1u);
+  EXPECT_EQ(report.received, report.expected - 1);
+  EXPECT_LT(vnmse(got, s.x), .8);
+}
+
+TEST(Packets, NothingReceivedIsZeroAndReported) {
+  const Sent s = send(4096 * 64, "eden:code=entropy,bits=1", 600);
+  PacketReport report;
+  const std::vector<float> got = receive(s, {}, &report);
+  EXPECT_EQ(report.groups_lost, report.groups);
+  for (const float v : got) ASSERT_EQ(v, 0.0f);
+}
+
+TEST(Packets, UnsupportedMethodsSaySo) {
+  const std::vector<float> x = normal_vector(5000, 1);
+  for (const char* spec : {"qsgd:bits=2", "eden:code=entropy,dither=shared,bits=1", "eden:allocate=energy"}) {
+    const RoundTrip r = round_trip(x, spec);
+    EXPECT_THROW(packetize(r.bytes), Error) << spec;
+  }
+}
+
+}  // namespace
+}  // namespace kpd::gradient
