@@ -33,6 +33,8 @@ configure_package_config_file(cmake/kpdConfig.cmake.in ${PROJECT_BINARY_DIR}/kpd
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kpdConfig.cmake ${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake DESTINATION ${package_dir})
 
-if(TARGET kpd_program)
-  install(TARGETS kpd_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+foreach(program kpd_program kpd_train_program)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/streaming.h"
 #include "stream_mutator.h"
 
 namespace {
@@ -38,7 +39,7 @@ Counts counts;
 
 void check_error(const Error& e) {
   const std::string text = e.what();
-  if (text.rfind("input: ", 0) != 0) finding("the error does not name the input", e.what());
+  if (text.rfind("input: ", 0) != 0 && text.rfind("message: ", 0) != 0) finding("the error does not name the input", e.what());
   if (text.find('\n') != std::string::npos || text.size() > 600) finding("the error is more than one line", e.what());
   switch (e.code()) {
     case ErrorCode::kMismatch:
@@ -108,6 +109,55 @@ struct Receiver {
   }
 };
 
+// What the whole message gave, it must give in portions.
+void read_in_portions(std::span<const uint8_t> stream, const MessageIds& expected, const Receiver& whole) {
+  static Receiver r;
+  static StreamDecoder decoder(manifest(), RunSecret::from_seed(7), small_limits());
+  const StreamInfo info = read_stream_info(stream, kName, small_limits());
+  for (const TensorRecord& t : info.tensors) {
+    if (t.params.exponent != 0) return;
+  }
+  r.clear();
+  decoder.begin(expected, 0.25f, r.all);
+  for (size_t at = 0, n = 0; at < stream.size(); at += n) {
+    n = std::min<size_t>(stream.size() - at, 1 + stream[at] % 64);
+    decoder.feed(stream.subspan(at, n));
+  }
+  if (!decoder.done() || !r.equals(whole)) finding("portions and the whole message disagree", "");
+}
+
+void sum_rotated(std::span<const uint8_t> stream, const MessageIds& expected) {
+  static Receiver r;
+  r.clear();
+  try {
+    r.decoder.decode_rotated_add(stream, expected, 0.5f, r.all, nullptr, kName);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported && e.code() != ErrorCode::kMismatch) throw;
+    r.clear();
+  }
+  r.decoder.finish_rotated(r.all);
+  // Where nothing travels as float32 or bf16, as far as it is coded.
+  const StreamInfo info = read_stream_info(stream, kName, small_limits());
+  for (size_t i = 0; i < 4; ++i) check_values(r.all[i], info.tensors[i].params);
+}
+
+// A message that the whole-message decoder refuses must not get through in portions.
+void refuse_in_portions(std::span<const uint8_t> stream) {
+  static Receiver r;
+  static StreamDecoder decoder(manifest(), RunSecret::from_seed(7), small_limits());
+  decoder.begin(kIds, 1.0f, r.all);
+  try {
+    for (size_t at = 0, n = 0; at < stream.size(); at += n) {
+      n = std::min<size_t>(stream.size() - at, 1 + stream[at] % 64);
+      decoder.feed(stream.subspan(at, n));
+    }
+  } catch (const Error& e) {
+    check_error(e);
+    return;
+  }
+  if (decoder.done()) finding("accepted in portions, refused whole", "");
+}
+
 void read_message(std::span<const uint8_t> stream) {
   static Receiver old;
   // Whoever sent it, the payload is to be looked at; half of the inputs must name the right sender.
@@ -127,8 +177,11 @@ void read_message(std::span<const uint8_t> stream) {
     fresh.decoder.decode(stream, expected, fresh.all, nullptr, kName);
     if (!fresh.equals(old)) finding("an old and a fresh decoder disagree", "");
   }
-  old.decoder.decode_add(stream, expected, 0.25f, old.all, nullptr, kName);
   (void)old.decoder.peek(stream, kName);
+  old.clear();
+  old.decoder.decode_add(stream, expected, 0.25f, old.all, nullptr, kName);
+  read_in_portions(stream, expected, old);
+  sum_rotated(stream, expected);
 }
 
 bool sealed(std::span<const uint8_t> s) {
@@ -156,6 +209,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     counts.decoded++;
   } catch (const Error& e) {
     check_error(e);
+    if (size > 6 && (stream[6] & kFlagMessage) != 0 && size % 4 == 0) refuse_in_portions(stream);
   }
   return 0;
 }

@@ -103,11 +103,11 @@ class StreamMutator {
     try {
       ByteReader r(copy);
       uint32_t count = 0;
-      read_header(r, copy, Limits{}, &count, false);
+      read_header(r, copy, Limits{}, &count);
       for (uint32_t i = 0; i < count && i < 8; ++i) {
         Place p;
         p.at = r.offset();
-        CheckedRecord c = read_record(r, i, Limits{});
+        CheckedRecord c = read_record(r, i, Limits{}, codecs_);
         p.record = c.record;
         p.bytes = kRecordBytes;
         places_.push_back(p);
@@ -283,7 +283,7 @@ class StreamMutator {
     try {
       if (at + kRecordBytes + kChecksumBytes > bytes_.size()) return;
       ByteReader r(std::span<const uint8_t>(bytes_).subspan(at));
-      const CheckedRecord c = read_record(r, 0, Limits{});
+      const CheckedRecord c = read_record(r, 0, Limits{}, codecs_);
       if (c.record.count == 0 || c.record.count > 32768) return;
       const size_t payload = at + kRecordBytes;
       if (end < payload || end > bytes_.size() - kChecksumBytes) return;
@@ -329,6 +329,7 @@ class StreamMutator {
   std::vector<uint8_t> bytes_;
   std::vector<Place> places_;
   std::vector<std::span<const uint8_t>> spans_;
+  CodecCache codecs_;
 };
 
 }  // namespace kpd::gradient::fuzz

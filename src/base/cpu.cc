@@ -56,7 +56,7 @@ void choose(const std::string& name, const char* source) {
     return;
   }
   std::string valid;
-  for (const std::string& isa : available_isas()) valid += (valid.empty() ? "" : ", ") + isa;
+  for (const std::string& isa : available_isas()) valid += str(valid.empty() ? "" : ", ", isa);
   fail(ErrorCode::kUnsupported, source, " '", name, "': no such instruction set on this machine, expected one of ", valid);
 }
 

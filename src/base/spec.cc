@@ -31,7 +31,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
 
 std::string list(std::span<const std::string_view> words) {
   std::string out;
-  for (const std::string_view word : words) out += (out.empty() ? "" : ", ") + std::string(word);
+  for (const std::string_view word : words) out += str(out.empty() ? "" : ", ", word);
   return out;
 }
 

@@ -27,11 +27,18 @@ struct OpenTensor {
 };
 
 // Decodes one segment; an Error gets the stream's name and the place within the stream.
+enum class Into { kSet, kAdd, kAddRotated };
+
 uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint8_t> stream, std::string_view name, float weight,
-                     bool accumulate, std::span<float> dst, Scratch& scratch) {
+                     Into into, std::span<float> dst, Scratch& scratch) {
+  const bool accumulate = into != Into::kSet;
   const std::span<float> out = dst.subspan(part.shape.first_element, part.shape.elements);
   const int exponent = t.record.params.exponent;
   try {
+    if (into == Into::kAddRotated && t.record.params.method != 0) {
+      t.codec->decode_rotated(part.bytes, part.shape, t.keys, std::ldexp(weight, exponent), out, scratch);
+      return 0;
+    }
     if (exponent == 0) return t.codec->decode(part.bytes, part.shape, t.keys, weight, accumulate, out, scratch);
     // Rare: a power of two on top of the codec's own scales. Decode apart, then scale.
     if (scratch.unscaled.size() < out.size()) scratch.unscaled.resize(out.size());
@@ -124,7 +131,11 @@ struct Decoder::Impl {
   // Reuses the codec of the last message where the record is the same, so that a steady stream of messages allocates nothing.
   void open(ByteReader& r, std::span<const uint8_t> stream, uint32_t count);
   StreamInfo header(ByteReader& r, std::span<const uint8_t> stream, uint32_t* count) const;
-  void run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, bool accumulate,
+  // Of the rotated sum in progress: the rotations, from its first message.
+  std::vector<WireParams> rotated_params;
+  std::vector<TensorKeys> rotated_keys;
+  void join_rotated_sum(std::string_view name);
+  void run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
            std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name);
 };
 
@@ -138,6 +149,7 @@ StreamInfo Decoder::Impl::header(ByteReader& r, std::span<const uint8_t> stream,
 }
 
 void Decoder::Impl::open(ByteReader& r, std::span<const uint8_t> stream, uint32_t count) {
+  codecs.begin_message();
   parts.clear();
   tensors.resize(count);
   for (uint32_t i = 0; i < count; ++i) {
@@ -169,7 +181,24 @@ void Decoder::Impl::open(ByteReader& r, std::span<const uint8_t> stream, uint32_
   check_end(r, stream);
 }
 
-void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, bool accumulate,
+void Decoder::Impl::join_rotated_sum(std::string_view name) {
+  const bool first = rotated_keys.empty();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const WireParams& p = tensors[i].record.params;
+    if (p.method != 0 && (p.flags & kFlagDither) == 0) {
+      throw Error(ErrorCode::kUnsupported, str(name, ": only codes with dither=shared are summed before the inverse rotation"));
+    }
+    if (first) {
+      rotated_params.push_back(p);
+      rotated_keys.push_back(tensors[i].keys);
+    } else if (p.log2_block != rotated_params[i].log2_block || p.rounds != rotated_params[i].rounds || p.method != rotated_params[i].method ||
+               tensors[i].keys.rotation != rotated_keys[i].rotation) {
+      throw Error(ErrorCode::kMismatch, str(name, ": tensor ", i, " has another rotation than the sum it is added to"));
+    }
+  }
+}
+
+void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
                         std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
   if (dst.size() != manifest.size()) fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");
   for (size_t i = 0; i < dst.size(); ++i) {
@@ -183,11 +212,12 @@ void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expec
   check_ids(info.ids, expected, name);
   open(r, stream, count);
   for (uint32_t i = 0; i < count; ++i) tensors[i].keys = tensor_keys(secret, info.ids, i, tensors[i].record.params);
+  if (into == Into::kAddRotated) join_rotated_sum(name);
   saturated.assign(scratch.size(), 0);
   // By reference: a std::function of so many captures would allocate.
   const auto decode_one = [&](size_t i, int worker) {
     const Part& part = parts[i];
-    saturated[static_cast<size_t>(worker)] += decode_part(part, tensors[part.tensor], stream, name, weight, accumulate, dst[part.tensor],
+    saturated[static_cast<size_t>(worker)] += decode_part(part, tensors[part.tensor], stream, name, weight, into, dst[part.tensor],
                                                           scratch[static_cast<size_t>(worker)]);
   };
   parallel_for(parts.size(), options.threads, std::cref(decode_one));
@@ -218,12 +248,34 @@ MessageIds Decoder::peek(std::span<const uint8_t> message, std::string_view name
 
 void Decoder::decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
                      DecodeReport* report, std::string_view name) {
-  impl_->run(message, expected, 1.0f, false, dst, report, name);
+  impl_->run(message, expected, 1.0f, Into::kSet, dst, report, name);
 }
 
 void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                          std::span<const std::span<float>> acc, DecodeReport* report, std::string_view name) {
-  impl_->run(message, expected, weight, true, acc, report, name);
+  impl_->run(message, expected, weight, Into::kAdd, acc, report, name);
+}
+
+void Decoder::decode_rotated_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
+                                 std::span<const std::span<float>> acc, DecodeReport* report, std::string_view name) {
+  impl_->run(message, expected, weight, Into::kAddRotated, acc, report, name);
+}
+
+void Decoder::finish_rotated(std::span<const std::span<float>> acc) {
+  Impl& m = *impl_;
+  if (acc.size() != m.manifest.size()) fail(ErrorCode::kInvalidArgument, "finish_rotated: ", acc.size(), " tensors, the manifest has ", m.manifest.size());
+  for (size_t i = 0; i < m.rotated_keys.size(); ++i) {
+    const WireParams& p = m.rotated_params[i];
+    if (p.method == 0) continue;
+    const auto codec = m.codecs.get(p);
+    const uint32_t block = 1u << p.log2_block;
+    parallel_for(segment_count(m.counts[i], block), m.options.threads, [&](size_t s, int) {
+      const SegmentShape shape = segment_shape(m.counts[i], block, s);
+      codec->finish_rotated(shape, m.rotated_keys[i], acc[i].subspan(shape.first_element, shape.elements));
+    });
+  }
+  m.rotated_keys.clear();
+  m.rotated_params.clear();
 }
 
 void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info, size_t index, std::span<float> dst, int threads,
@@ -246,7 +298,7 @@ void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info,
   std::vector<uint64_t> saturated(static_cast<size_t>(n_threads));
   parallel_for(parts.size(), n_threads, [&](size_t i, int worker) {
     const size_t at = static_cast<size_t>(worker);
-    saturated[at] += decode_part(parts[i], t, stream, name, 1.0f, false, dst, scratch[at]);
+    saturated[at] += decode_part(parts[i], t, stream, name, 1.0f, Into::kSet, dst, scratch[at]);
   });
   if (report == nullptr) return;
   *report = {record.count, 0};

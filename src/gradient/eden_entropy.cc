@@ -96,10 +96,14 @@ class EdenEntropy final : public SegmentCodec {
   void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight, std::span<float> acc,
                       Scratch& s) const override {
     if (!dithers()) return SegmentCodec::decode_rotated(src, shape, keys, weight, acc, s);
-    for_each_decoded_block(src, shape, keys, s, [&](uint32_t b, uint32_t word, std::span<float> y, double) {
+    for_each_decoded_block(src, shape, keys, s, [&](uint32_t b, uint32_t word, std::span<float> y, double max_level) {
       if (word == 0) return uint64_t{0};
-      const float factor = static_cast<float>(scale_of_word(word) * static_cast<double>(weight));
-      kernels::flip_scale({y.data(), nullptr, factor}, y.size(), acc.data() + shape.block_offset(b), true);
+      const double factor = scale_of_word(word) * static_cast<double>(weight);
+      // A sum cannot be saturated before its inverse transform, so it must stay far from the float range.
+      if (!(std::fabs(factor) * max_level * static_cast<double>(y.size()) < 0x1p112)) {
+        fail(ErrorCode::kUnsupported, "byte ", 4 * b, ": scale word ", word, " is too large for a sum of rotated codes");
+      }
+      kernels::flip_scale({y.data(), nullptr, static_cast<float>(factor)}, y.size(), acc.data() + shape.block_offset(b), true);
       return uint64_t{0};
     });
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "gradient/allocate.h"
 #include "gradient/segment_codec.h"
@@ -113,9 +114,26 @@ struct Encoder::Impl {
     scratch.resize(static_cast<size_t>(std::max(1, options.threads)));
   }
 
+  SegmentStats passed;         // what nonfinite=pass found
+
+  // The stream form, chunk by chunk.
+  struct Stream {
+    enum Stage { kDone, kHeader, kTensors };
+    Stage stage = kDone;
+    MessageIds ids;
+    std::vector<TensorView> views;
+    size_t tensor = 0, job = 0;
+    uint32_t crc = 0;
+    uint64_t bytes = 0;
+  };
+  Stream stream;
+
+  void prepare(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with);
+  uint64_t close_gaps(std::span<uint8_t> dst, uint64_t end) const;
+  uint64_t next_chunk(std::span<uint8_t> dst, EncodeReport* report);
   uint64_t encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file, uint64_t seed,
                   std::span<uint8_t> dst, EncodeReport* report);
-  uint64_t write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed) const;
+  uint64_t write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed, uint64_t total) const;
   void encode_job(Job& job, const TensorView& tensor, std::span<uint8_t> dst, Scratch& s) const;
   uint64_t sanitize(std::span<float> x) const;
   void measure_energies(std::span<const TensorView> tensors);
@@ -127,15 +145,15 @@ struct Encoder::Impl {
   }
 };
 
-uint64_t Encoder::Impl::write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed) const {
+uint64_t Encoder::Impl::write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed, uint64_t total) const {
   const uint64_t header = file ? kFileHeaderBytes + manifest_bytes(manifest) : kMessageHeaderBytes;
   w.bytes(kMagic);
   w.u8(kFormatMajor);
   w.u8(kFormatMinor);
-  w.u16(file ? 0 : kFlagMessage);
+  w.u16(static_cast<uint16_t>((file ? 0 : kFlagMessage) | (total == kUnknownLength ? kFlagStreamed : 0)));
   w.u32(static_cast<uint32_t>(header));
   w.u32(static_cast<uint32_t>(manifest.size()));
-  w.u64(0);  // the total length, when it is known
+  w.u64(total);  // 0: filled in when it is known
   if (file) {
     w.u64(seed);
     write_manifest(w, manifest);
@@ -212,7 +230,7 @@ void Encoder::Impl::measure_energies(std::span<const TensorView> tensors) {
     starts.push_back(first);
     first += j->shape.n_blocks;
   }
-  parallel_for(jobs.size(), options.threads, [&](size_t i, int worker) {
+  const auto measure_one = [&](size_t i, int worker) {
     const SegmentShape& shape = jobs[i]->shape;
     std::vector<float>& values = scratch[static_cast<size_t>(worker)].rotated;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
@@ -222,7 +240,8 @@ void Encoder::Impl::measure_energies(std::span<const TensorView> tensors) {
       const kernels::Magnitude m = kernels::magnitude(values.data(), length);
       energies[starts[i] + b] = m.max_abs_bits < 0x7f800000u ? m.sum_squares : 0;
     }
-  });
+  };
+  parallel_for(jobs.size(), options.threads, std::cref(measure_one));
 }
 
 void Encoder::Impl::apply_pass_policy(std::span<const TensorView> tensors, SegmentStats& stats) {
@@ -265,8 +284,7 @@ void Encoder::Impl::fill_report(EncodeReport& report, uint64_t bytes, const Segm
   }
 }
 
-uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file, uint64_t seed,
-                               std::span<uint8_t> dst, EncodeReport* report) {
+void Encoder::Impl::prepare(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with) {
   if (tensors.size() != manifest.size()) {
     fail(ErrorCode::kInvalidArgument, tensors.size(), " tensors given, the manifest has ", manifest.size());
   }
@@ -275,39 +293,56 @@ uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const Messag
       fail(ErrorCode::kInvalidArgument, "tensor '", manifest[i].name, "' has ", tensors[i].count, " elements, the manifest says ", plans[i].count);
     }
   }
-  SegmentStats extra;
-  if (options.nonfinite == NonFinite::kPass) apply_pass_policy(tensors, extra);
-  ByteWriter w(dst);
-  const uint64_t header = write_header(w, ids, file, seed);
-  uint64_t at = header;
+  passed = {};
+  if (options.nonfinite == NonFinite::kPass) apply_pass_policy(tensors, passed);
   const bool first = jobs.empty();
   for (uint32_t i = 0; i < plans.size(); ++i) {
-    TensorPlan& p = plans[i];
-    keys[i] = tensor_keys(with, ids, i, p.params);
+    keys[i] = tensor_keys(with, ids, i, plans[i].params);
+    for (Job& j : plans[i].jobs) {
+      if (first) jobs.push_back(&j);
+    }
+  }
+  if ((codec.params().flags & kFlagAllocate) == 0) return;
+  measure_energies(tensors);
+  allocate_rates(energies, lengths, codec.params(), rates);
+  size_t b = 0;
+  for (Job* j : jobs) {
+    j->shape.block_rates = rates.data() + b;
+    b += j->shape.n_blocks;
+  }
+}
+
+uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file, uint64_t seed,
+                               std::span<uint8_t> dst, EncodeReport* report) {
+  prepare(tensors, ids, with);
+  ByteWriter w(dst);
+  const uint64_t header = write_header(w, ids, file, seed, 0);
+  uint64_t at = header;
+  for (TensorPlan& p : plans) {
     at += kRecordBytes;
     for (Job& j : p.jobs) {
       at += p.codec->fixed_size() ? 0 : 4;
       j.offset = at;
       at += j.max_bytes;
-      if (first) jobs.push_back(&j);
     }
   }
   if (at + kChecksumBytes > dst.size()) fail(ErrorCode::kInvalidArgument, "encode: ", dst.size(), " bytes of room, ", at + kChecksumBytes, " may be needed");
-  if ((codec.params().flags & kFlagAllocate) != 0) {
-    measure_energies(tensors);
-    allocate_rates(energies, lengths, codec.params(), rates);
-    size_t b = 0;
-    for (Job* j : jobs) {
-      j->shape.block_rates = rates.data() + b;
-      b += j->shape.n_blocks;
-    }
-  }
-  parallel_for(jobs.size(), options.threads, [&](size_t i, int worker) {
+  // By reference: a std::function of so many captures would allocate.
+  const auto encode_one = [&](size_t i, int worker) {
     Job& j = *jobs[i];
     encode_job(j, tensors[j.tensor], dst.subspan(j.offset, j.max_bytes), scratch[static_cast<size_t>(worker)]);
-  });
-  // Records, lengths, and variable segments moved to their final place; nothing moves right.
-  uint64_t end = header;
+  };
+  parallel_for(jobs.size(), options.threads, std::cref(encode_one));
+  const uint64_t end = close_gaps(dst, header);
+  const uint64_t total = end + kChecksumBytes;
+  store_u64(dst.data() + 16, total);
+  store_u32(dst.data() + end, crc32(dst.first(end)));
+  if (report != nullptr) fill_report(*report, total, passed);
+  return total;
+}
+
+// Writes records and lengths and moves variable segments to their final place; nothing moves right. Returns the end.
+uint64_t Encoder::Impl::close_gaps(std::span<uint8_t> dst, uint64_t end) const {
   for (uint32_t i = 0; i < plans.size(); ++i) {
     const TensorPlan& p = plans[i];
     ByteWriter record(dst.subspan(end, kRecordBytes));
@@ -322,11 +357,38 @@ uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const Messag
       end += j.bytes;
     }
   }
-  const uint64_t total = end + kChecksumBytes;
-  store_u64(dst.data() + 16, total);
-  store_u32(dst.data() + end, crc32(dst.first(end)));
-  if (report != nullptr) fill_report(*report, total, extra);
-  return total;
+  return end;
+}
+
+uint64_t Encoder::Impl::next_chunk(std::span<uint8_t> dst, EncodeReport* report) {
+  ByteWriter w(dst);
+  if (stream.stage == Stream::kHeader) {
+    write_header(w, stream.ids, false, 0, kUnknownLength);
+    stream.stage = Stream::kTensors;
+  } else if (stream.stage == Stream::kTensors && stream.tensor < plans.size()) {
+    TensorPlan& p = plans[stream.tensor];
+    if (stream.job == 0) write_record(w, p.count, manifest[stream.tensor].dtype, p.params);
+    if (stream.job < p.jobs.size()) {
+      Job& j = p.jobs[stream.job];
+      const bool fixed = p.codec->fixed_size();
+      const size_t at = w.size() + (fixed ? 0 : 4);
+      if (dst.size() < at + j.max_bytes) fail(ErrorCode::kInvalidArgument, "next_chunk: ", dst.size(), " bytes of room, ", at + j.max_bytes, " may be needed");
+      encode_job(j, stream.views[stream.tensor], dst.subspan(at, j.max_bytes), scratch[0]);
+      if (!fixed) w.u32(static_cast<uint32_t>(j.bytes));
+      w.reserve(j.bytes);
+    }
+    if (++stream.job >= p.jobs.size()) {
+      ++stream.tensor;
+      stream.job = 0;
+    }
+  } else if (stream.stage == Stream::kTensors) {
+    w.u32(stream.crc);
+    stream.stage = Stream::kDone;
+    if (report != nullptr) fill_report(*report, stream.bytes + kChecksumBytes, passed);
+  }
+  stream.crc = crc32(dst.first(w.size()), stream.crc);
+  stream.bytes += w.size();
+  return w.size();
 }
 
 Encoder::Encoder(Manifest manifest, Codec codec, RunSecret secret, EncodeOptions options) : impl_(std::make_unique<Impl>()) {
@@ -353,6 +415,29 @@ uint64_t Encoder::encode_message(std::span<const TensorView> tensors, const Mess
 uint64_t Encoder::encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst, EncodeReport* report) {
   return impl_->encode(tensors, MessageIds{}, RunSecret::from_seed(seed), true, seed, dst, report);
 }
+
+void Encoder::begin_stream(std::span<const TensorView> tensors, const MessageIds& ids) {
+  impl_->prepare(tensors, ids, impl_->secret);
+  Impl::Stream& s = impl_->stream;
+  s.stage = Impl::Stream::kHeader;
+  s.ids = ids;
+  s.views.assign(tensors.begin(), tensors.end());
+  s.tensor = s.job = s.bytes = 0;
+  s.crc = 0;
+}
+
+uint64_t Encoder::max_chunk_bytes() const {
+  uint64_t most = kMessageHeaderBytes;
+  for (const TensorPlan& p : impl_->plans) {
+    for (const Job& j : p.jobs) {
+      const uint64_t raw = impl_->options.nonfinite == NonFinite::kPass ? 4 * j.shape.elements : 0;
+      most = std::max(most, kRecordBytes + 4 + std::max(j.max_bytes, raw));
+    }
+  }
+  return most;
+}
+
+uint64_t Encoder::next_chunk(std::span<uint8_t> dst, EncodeReport* report) { return impl_->next_chunk(dst, report); }
 
 const Manifest& Encoder::manifest() const { return impl_->manifest; }
 const Codec& Encoder::codec() const { return impl_->codec; }

@@ -15,7 +15,16 @@ inline constexpr uint64_t kPacketHead = 12;  // tag, index, count
 inline constexpr uint64_t kPacketOverhead = kPacketHead + kChecksumBytes;
 inline constexpr uint32_t kMaxSlices = 4096;
 
+inline constexpr uint8_t kEdenId = 2;
+
 bool travels_whole(const WireParams& params) { return params.method == 0; }
+
+// Before anything is taken for scale words.
+void check_packetizable(const ByteReader& r, const TensorRecord& record) {
+  const WireParams& p = record.params;
+  if (travels_whole(p) || (p.method == kEdenId && (p.flags & (kFlagDither | kFlagAllocate)) == 0)) return;
+  r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset, "this method has no packetized form; eden without dither and allocate has");
+}
 
 uint32_t choose_slices(const TensorRecord& record, uint32_t max_payload_bytes) {
   const double bits = record.params.bits() * static_cast<double>(std::min<uint64_t>(record.count, kBlocksPerSegment << record.params.log2_block));
@@ -24,12 +33,17 @@ uint32_t choose_slices(const TensorRecord& record, uint32_t max_payload_bytes) {
   return static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(needed), kMaxSlices));
 }
 
-// Calls fn(group, slice) in the order in which packets are numbered: slice by slice through all groups, so that a burst takes a little of each. `slices(g)` is a
+bool all_zero(std::span<const uint8_t> words) {
+  return std::all_of(words.begin(), words.end(), [](uint8_t b) { return b == 0; });
+}
+
+// Calls fn(group, slice) in the order in which packets are numbered: slice by slice through all groups, so that a burst takes a little of each. `slices(g)` is 0 or a
 // power of two, at most kMaxSlices.
 template <class Slices, class Fn>
 void for_packet_order(size_t n_groups, const Slices& slices, const Fn& fn) {
   for (uint32_t step = 0; step < kMaxSlices; ++step) {
     for (size_t g = 0; g < n_groups; ++g) {
+      if (slices(g) == 0) continue;
       const uint32_t stride = kMaxSlices / slices(g);
       if (step % stride == 0) fn(g, step / stride);
     }
@@ -55,6 +69,7 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
     const uint64_t at = r.offset();
     const CheckedRecord c = read_record(r, i, limits, codecs);
     set.control.insert(set.control.end(), message.begin() + static_cast<ptrdiff_t>(at), message.begin() + static_cast<ptrdiff_t>(r.offset()));
+    check_packetizable(r, c.record);
     find_segments(r, c.record, *c.codec, limits, segments);
     if (travels_whole(c.record.params)) {
       for (const auto& s : segments) set.control.insert(set.control.end(), s.begin(), s.end());
@@ -68,6 +83,7 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
       const SegmentShape shape = segment_shape(c.record.count, 1u << c.record.params.log2_block, s);
       set.control.insert(set.control.end(), segments[s].begin(), segments[s].begin() + 4 * static_cast<ptrdiff_t>(shape.n_blocks));
       groups.emplace_back();
+      if (all_zero(segments[s].first(4 * size_t{shape.n_blocks}))) continue;  // a group of zeros has no codes and no packets
       c.codec->split(segments[s], shape, n_slices, groups.back());
     }
   }
@@ -129,7 +145,12 @@ struct PacketDecoder::Impl {
 };
 
 void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets) {
+  const uint64_t at = r.offset();
   const CheckedRecord c = read_record(r, index, options.limits, codecs);
+  check_packetizable(r, c.record);
+  if (c.record.params.exponent != 0) {
+    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), at, str("a tensor with exponent ", c.record.params.exponent, " has no packetized form"));
+  }
   const uint64_t wanted = manifest[index].count();
   if (c.record.count != wanted || c.record.dtype != manifest[index].dtype) {
     r.corrupt("tensor '", manifest[index].name, "' has ", c.record.count, " elements, the manifest says ", wanted);
@@ -150,8 +171,9 @@ void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const Messa
   for (uint64_t s = 0; s < n; ++s) {
     Group g{index, segment_shape(wanted, block, s), {}, slices, packets};
     g.words = r.take(4 * uint64_t{g.shape.n_blocks}, "scale words");
+    if (all_zero(g.words)) g.slices = 0;
     if (packets > 0xffffffffu - slices) r.corrupt("too many packets");
-    packets += slices;
+    packets += g.slices;
     groups.push_back(g);
   }
   tensors.push_back(std::move(t));
@@ -165,6 +187,7 @@ uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, con
     throw Error(ErrorCode::kMismatch, str(name, ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
   }
   check_ids(info.ids, expected, name);
+  codecs.begin_message();
   tensors.clear();
   groups.clear();
   uint32_t packets = 0;
@@ -173,7 +196,7 @@ uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, con
   return packets;
 }
 
-// The payloads group by group, slice by slice; empty where none arrived.
+// The payloads group by group, slice by slice; no memory where none arrived (a payload may be empty).
 std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag,
                                                                         uint32_t count, PacketReport& report) const {
   std::vector<uint32_t> place;  // of packet `index` in payloads
@@ -182,7 +205,7 @@ std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::spa
                    [&](size_t g, uint32_t p) { place.push_back(groups[g].first_payload + p); });
   std::vector<std::span<const uint8_t>> payloads(count);
   for (const auto& p : packets) {
-    if (p.size() <= kPacketOverhead || crc32(p.first(p.size() - kChecksumBytes)) != load_u32(p.data() + p.size() - kChecksumBytes)) {
+    if (p.size() < kPacketOverhead || crc32(p.first(p.size() - kChecksumBytes)) != load_u32(p.data() + p.size() - kChecksumBytes)) {
       ++report.damaged;
       continue;
     }
@@ -192,7 +215,7 @@ std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::spa
       continue;
     }
     std::span<const uint8_t>& payload = payloads[place[index]];
-    if (!payload.empty()) {
+    if (payload.data() != nullptr) {
       ++report.duplicate;
       continue;
     }
@@ -207,9 +230,11 @@ uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<c
   const Tensor& t = tensors[g.tensor];
   std::vector<uint8_t> segment, received(g.slices);
   // A payload that passed its checksum and still cannot be read is hostile or of another version; find it by reading each alone.
+  lost = false;
+  if (g.slices == 0) return 0;
   for (int pass = 0; pass < 2; ++pass) {
     uint32_t arrived = 0;
-    for (uint32_t p = 0; p < g.slices; ++p) arrived += received[p] = payloads[p].empty() ? 0 : 1;
+    for (uint32_t p = 0; p < g.slices; ++p) arrived += received[p] = payloads[p].data() == nullptr ? 0 : 1;
     lost = arrived == 0;
     if (lost) return 0;
     try {

@@ -133,8 +133,13 @@ class CodecCache {
   static constexpr size_t kMaxCodecs = 64;
   // Throws what MethodEntry::make throws, and Error(kLimitExceeded) for the 65th distinct codec.
   std::shared_ptr<const SegmentCodec> get(const WireParams& params);
+  // Before a message, for a cache that outlives it: forgets the codecs if there are many, so that what one sender sent costs the next nothing.
+  void begin_message() {
+    if (codecs_.size() > kMaxKept) codecs_.clear();
+  }
 
  private:
+  static constexpr size_t kMaxKept = 8;
   std::vector<std::pair<WireParams, std::shared_ptr<const SegmentCodec>>> codecs_;
 };
 const MethodEntry& method_by_id(uint8_t id);  // throws Error(kUnsupported)

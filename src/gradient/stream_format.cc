@@ -61,7 +61,7 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
     const auto name = r.take(name_bytes, "tensor name");
     t.name.assign(name.begin(), name.end());
     if (!is_plain_utf8(t.name)) r.corrupt("name of tensor ", i, " is not UTF-8 without control characters");
-    if (!names.insert(t.name).second) r.corrupt("two tensors are named '", t.name, "'");
+    if (!names.insert(t.name).second) r.corrupt("two tensors are named ", printable(t.name));
     const uint8_t dtype = r.u8("tensor dtype");
     if (dtype > 2) r.corrupt("dtype ", dtype, " of tensor ", printable(t.name), ", expected 0 to 2");
     t.dtype = static_cast<DType>(dtype);
@@ -186,7 +186,7 @@ void write_manifest(ByteWriter& w, const Manifest& manifest) {
   }
 }
 
-StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count, bool control) {
+StreamInfo read_header_start(ByteReader& r, const Limits& limits, uint32_t* tensor_count, bool control) {
   StreamInfo info;
   const auto magic = r.take(4, "magic 'KPDG'");
   if (!std::equal(magic.begin(), magic.end(), kMagic)) {
@@ -201,21 +201,16 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
   const uint16_t flags = r.u16("header flags");
   if ((flags & ~(kFlagMessage | kFlagStreamed | kFlagPackets)) != 0) r.corrupt("unknown header flags ", flags);
   if (((flags & kFlagPackets) != 0) != control) {
-    throw Error(ErrorCode::kUnsupported, str(r.name(), control ? ": not the control part of a packetized message"
-                                                               : ": the control part of a packetized message; it needs its packets"));
+    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), 6,
+               control ? "not the control part of a packetized message" : "the control part of a packetized message; it needs its packets");
   }
   info.is_file = (flags & kFlagMessage) == 0;
   info.is_streamed = (flags & kFlagStreamed) != 0;
   info.header_bytes = r.u32("header length");
   *tensor_count = r.u32("number of tensors");
   info.total_bytes = r.u64("total length");
-  if (info.is_streamed ? info.total_bytes != kUnknownLength : info.total_bytes != stream.size()) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 16, str("the header says ", info.total_bytes, " bytes, there are ", stream.size()));
-  }
-  info.total_bytes = stream.size();
-  const uint64_t fixed = info.is_file ? kFileHeaderBytes : kMessageHeaderBytes;
-  if (stream.size() < fixed + kChecksumBytes || info.header_bytes < fixed || info.header_bytes > stream.size() - kChecksumBytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
+  if (info.header_bytes < (info.is_file ? kFileHeaderBytes : kMessageHeaderBytes)) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " is too short"));
   }
   if (info.header_bytes > limits.max_header_bytes) {
     r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 8,
@@ -224,19 +219,13 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
   if (*tensor_count > limits.max_tensors) {
     r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 12, str(*tensor_count, " tensors, the limit is ", limits.max_tensors));
   }
-  if (*tensor_count > stream.size() / kRecordBytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12, str(*tensor_count, " tensors do not fit a stream of ", stream.size(), " bytes"));
-  }
-  if (info.header_bytes > limits.max_header_bytes) {
-    throw Error(ErrorCode::kLimitExceeded, str(r.name(), ": header of ", info.header_bytes, " bytes, the limit is ", limits.max_header_bytes));
-  }
-  const uint64_t body = stream.size() - kChecksumBytes;
-  if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), body, "checksum mismatch: the stream is damaged");
-  }
+  return info;
+}
+
+void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count, StreamInfo& info) {
   if (info.is_file) {
     info.seed = r.u64("seed");
-    info.manifest = read_manifest(r, *tensor_count, limits);
+    info.manifest = read_manifest(r, tensor_count, limits);
     info.manifest_hash = manifest_hash(info.manifest);
   } else {
     info.manifest_hash = r.u64("manifest hash");
@@ -252,6 +241,25 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, ", but the manifest ends at ", r.offset()));
   }
   read_extensions(r, info.header_bytes);
+}
+
+StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count, bool control) {
+  StreamInfo info = read_header_start(r, limits, tensor_count, control);
+  if (info.is_streamed ? info.total_bytes != kUnknownLength : info.total_bytes != stream.size()) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 16, str("the header says ", info.total_bytes, " bytes, there are ", stream.size()));
+  }
+  info.total_bytes = stream.size();
+  if (stream.size() < kChecksumBytes || info.header_bytes > stream.size() - kChecksumBytes) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
+  }
+  if (*tensor_count > stream.size() / kRecordBytes) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12, str(*tensor_count, " tensors do not fit a stream of ", stream.size(), " bytes"));
+  }
+  const uint64_t body = stream.size() - kChecksumBytes;
+  if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), body, "checksum mismatch: the stream is damaged");
+  }
+  read_header_rest(r, limits, *tensor_count, info);
   return info;
 }
 

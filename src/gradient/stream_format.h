@@ -51,6 +51,10 @@ void write_manifest(ByteWriter& w, const Manifest& manifest);
 StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count,
                        bool control = false);
 
+// The same in two steps, without the checks that need the whole stream: the first 24 bytes, then the rest of the header.
+StreamInfo read_header_start(ByteReader& r, const Limits& limits, uint32_t* tensor_count, bool control);
+void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count, StreamInfo& info);
+
 // Throws Error(kMismatch) unless run, round, client and base model are the expected ones.
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name);
 

@@ -80,7 +80,7 @@ SyntheticSpec SyntheticSpec::parse(std::string_view text) {
   if (found == kMarginalNames.end()) {
     const std::string_view near = nearest_word(name, kMarginalNames);
     fail(ErrorCode::kInvalidArgument, "unknown distribution \"", text, "\"",
-         near.empty() ? std::string() : str("; did you mean ", near, "?"),
+         near.empty() ? std::string() : str(", did you mean '", near, "'?"),
          " (known: lognormal, normal, exponential, sparse:K)");
   }
   spec.marginal = static_cast<Marginal>(found - kMarginalNames.begin());

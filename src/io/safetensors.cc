@@ -274,6 +274,26 @@ TensorEntry make_entry(const RawEntry& raw, std::span<const uint8_t> data, uint6
   return entry;
 }
 
+std::string quote(std::string_view v) {
+  try {
+    return nlohmann::json(v).dump();
+  } catch (const nlohmann::json::exception&) {
+    fail(ErrorCode::kInvalidArgument, "'", printable(v), "' is not UTF-8, which .safetensors needs");
+  }
+}
+
+void check_names_for_writing(std::span<const TensorEntry> tensors) {
+  std::vector<std::string_view> names;
+  names.reserve(tensors.size());
+  for (const TensorEntry& tensor : tensors) names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) fail(ErrorCode::kInvalidArgument, "two tensors are named '", printable(*twice), "'");
+  if (std::binary_search(names.begin(), names.end(), kMetadataKey)) {
+    fail(ErrorCode::kInvalidArgument, "a tensor is named ", kMetadataKey, ", which .safetensors reserves");
+  }
+}
+
 }  // namespace
 
 bool looks_like_safetensors(std::span<const uint8_t> bytes) {
@@ -324,6 +344,7 @@ SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_vi
 
 std::vector<uint8_t> safetensors_header(std::span<const TensorEntry> tensors, const Metadata& metadata,
                                         std::vector<size_t>& data_order) {
+  check_names_for_writing(tensors);
   data_order.resize(tensors.size());
   std::iota(data_order.begin(), data_order.end(), size_t{0});
   std::stable_sort(data_order.begin(), data_order.end(),
@@ -335,38 +356,23 @@ std::vector<uint8_t> safetensors_header(std::span<const TensorEntry> tensors, co
     offset += tensors[i].count * dtype_bytes(tensors[i].dtype);
   }
 
+  // Put together by hand around the library's escaping: its ordered objects search all keys at every insertion.
   std::string text = "{";
-  // Appended by hand around the library's own escaping, because its ordered objects search all keys at every insertion.
-  const auto quote = [](const std::string& v) {
-    try {
-      return nlohmann::json(v).dump();
-    } catch (const nlohmann::json::exception&) {
-      fail(ErrorCode::kInvalidArgument, "'", printable(v), "' is not UTF-8, which .safetensors needs");
-    }
-  };
-  std::vector<std::string_view> names;
   if (!metadata.empty()) {
-    text += quote(std::string(kMetadataKey)) + ":{";
+    text += str(quote(kMetadataKey), ":{");
     for (size_t i = 0; i < metadata.size(); ++i) {
-      text += (i == 0 ? "" : ",") + quote(metadata[i].first) + ":" + quote(metadata[i].second);
+      text += str(i == 0 ? "" : ",", quote(metadata[i].first), ":", quote(metadata[i].second));
     }
     text += "}";
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorEntry& tensor = tensors[i];
-    names.push_back(tensor.name);
-    text += (text.size() > 1 ? "," : "") + quote(tensor.name) + ":{\"dtype\":\"" + safetensors_dtype(tensor.dtype) +
-            "\",\"shape\":[";
+    text += str(text.size() > 1 ? "," : "", quote(tensor.name), ":{\"dtype\":\"", safetensors_dtype(tensor.dtype),
+                "\",\"shape\":[");
     for (size_t d = 0; d < tensor.shape.size(); ++d) text += str(d == 0 ? "" : ",", tensor.shape[d]);
     text += str("],\"data_offsets\":[", begin[i], ",", begin[i] + tensor.count * dtype_bytes(tensor.dtype), "]}");
   }
   text += "}";
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end()) fail(ErrorCode::kInvalidArgument, "two tensors are named '", printable(*twice), "'");
-  if (std::binary_search(names.begin(), names.end(), kMetadataKey)) {
-    fail(ErrorCode::kInvalidArgument, "a tensor is named ", kMetadataKey, ", which .safetensors reserves");
-  }
   text.append((8 - text.size() % 8) % 8, ' ');
 
   std::vector<uint8_t> out(kLengthBytes + text.size());

@@ -143,6 +143,22 @@ def case_every_codec_encodes_and_decodes(t):
         assert t.path("x.kpdg").read_bytes() == t.path("y.kpdg").read_bytes(), (row["codec"], spec)
 
 
+SPECS = ["eden:bits=0.3", "eden:bits=0.1,code=entropy", "eden:bits=2.5,scale=norm", "eden:bits=1,allocate=energy",
+         "eden:bits=2,code=entropy,dither=shared", "eden:bits=1,rounds=3,block=1024,scale=biased", "drive:scale=biased",
+         "kashin-sq:bits=2,iterations=3", "terngrad:clip=2.5", "qsgd:bits=4,block=512", "randk:bits=0.7", "sq:bits=3"]
+
+
+def case_inspect_names_a_spec_that_encodes_the_same(t):
+    write_npy(t.path("in.npy"), numbers(9000))
+    for spec in SPECS:
+        t.run("encode", "in.npy", "x.kpdg", "--codec", spec, "--seed", "1")
+        shown = json.loads(t.run("inspect", "x.kpdg", "--json").stdout)["tensors"][0]["codec"]
+        t.run("encode", "in.npy", "y.kpdg", "--codec", shown, "--seed", "1")
+        assert t.path("x.kpdg").read_bytes() == t.path("y.kpdg").read_bytes(), (spec, shown)
+        bits = [item for item in spec.partition(":")[2].split(",") if item.startswith("bits=")]
+        assert all(item in shown for item in bits), (spec, shown)
+
+
 def case_nonfinite_policies(t):
     values = numbers(9000)
     values[4500] = float("nan")

@@ -38,6 +38,7 @@ def safetensors_bytes(tensors):
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(payload), len(payload) + len(data)]}
         payload += data
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + payload
 
 

@@ -608,13 +608,14 @@ def subset(keys, block, n, k):
 
 
 class BitString:
-    """Bit j is bit j mod 8 of byte j / 8; a value's lowest bit comes first."""
+    """Bit j is bit j mod 8 of byte j / 8 ("little") or bit 7 - j mod 8 ("big": qsgd's Elias codes)."""
 
-    def __init__(self, data):
-        self.bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little").tolist()
+    def __init__(self, data, order="little"):
+        self.bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder=order).tolist()
         self.at = 0
 
     def get(self, n):
+        """n bits, the lowest first."""
         require(self.at + n <= len(self.bits), "a bit string ends early")
         v = sum(bit << i for i, bit in enumerate(self.bits[self.at:self.at + n]))
         self.at += n
@@ -724,7 +725,7 @@ def decode_kashin(r, record, keys, blocks):
 
 def decode_qsgd(r, record, keys, blocks):
     norms = [finite_float(r) for _ in blocks]
-    bits, out = BitString(r.take(r.left())), []
+    bits, out = BitString(r.take(r.left()), "big"), []
     for block, norm in zip(blocks, norms):
         require(norm >= 0, "negative norm")
         y = np.zeros(block.n, dtype=F32)
@@ -910,6 +911,32 @@ def sha256_of(tensors):
 
 # ---------------------------------------------------------------- the program
 
+def check_tables(folder):
+    """tables.txt: what section 14 of the page lists."""
+    failures = n = 0
+
+    def compare(what, values, dtype, expected):
+        nonlocal failures, n
+        n += 1
+        if hashlib.sha256(np.array(values).astype(dtype).tobytes()).hexdigest() != expected:
+            failures += 1
+            print(f"{what}: another hash")
+
+    for line in (folder / "tables.txt").read_text().splitlines():
+        f = line.split()
+        if f[0] == "lloyd":
+            c = lloyd_max(int(f[1]))
+            compare(f"levels of {f[1]} bits", c, "<f4", f[2])
+            compare(f"thresholds of {f[1]} bits", [0.5 * (a + b) for a, b in zip(c, c[1:])], "<f4", f[3])
+        elif f[0] == "step":
+            t = step_table(int(f[3]), f[2] == "1")
+            require([t.raw_bits, t.classes, t.escape, t.bias, t.n_indices] == [int(v) for v in f[4:9]], f"geometry of step {f[3]}")
+            compare(f"frequencies of step {f[3]}", sum(t.frequencies, []), "<u2", f[9])
+            compare(f"values of step {f[3]}", t.values, "<f4", f[10])
+    print(f"{n} tables computed by the page's functions, {failures} differ")
+    return failures
+
+
 def check_golden(folder):
     """golden.txt: a line a stream: name, SHA-256 of the stream, SHA-256 of all decoded float32 values, secret seed or '-', spec."""
     failures = n = 0
@@ -927,7 +954,7 @@ def check_golden(folder):
             failures += 1
             print(f"{name}: {e}")
     print(f"{n} streams decoded by the page's decoder, {failures} differ")
-    return 1 if failures or n == 0 else 0
+    return 1 if check_tables(folder) or failures or n == 0 else 0
 
 
 def main():

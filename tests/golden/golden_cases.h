@@ -46,10 +46,11 @@ inline std::vector<GoldenCase> golden_cases() {
   const auto wide = mixes({64, 4096, 5000}), narrow = mixes({70, 1024, 1500}), many_blocks = mixes({9000});
   const std::vector<GoldenTensor> edges = {{100, Fill::kZero}, {1000, Fill::kSparse}, {512, Fill::kSpike},
                                            {300, Fill::kTiny}, {300, Fill::kHuge},    {1024, Fill::kHuge}};
-  std::vector<GoldenCase> cases = {
+  return {
       {"float32", "float32", mixes({3, 0, 70})},
       {"bf16", "bf16", {{3}, {70}, {100, Fill::kHuge}}},
       {"short", "eden:bits=1", mixes({0, 1, 63, 64})},
+      {"worked", "eden:bits=2", {{64}, {2, Fill::kSparse}}},  // section 15 of the page
       // eden, code=fixed
       {"eden-b1", "eden:bits=1", wide},
       {"eden-b2", "eden:bits=2", wide},
@@ -83,7 +84,9 @@ inline std::vector<GoldenCase> golden_cases() {
       {"entropy-b4", "eden:code=entropy,bits=4,block=1024", narrow},
       {"entropy-b8", "eden:code=entropy,bits=8,block=1024", narrow},
       {"entropy-norm", "eden:code=entropy,bits=2,scale=norm,rounds=1", narrow},
-      {"entropy-escapes", "eden:code=entropy,bits=1", mixes({8191, 8191})},
+      {"entropy-escapes-b4", "eden:code=entropy,bits=4", mixes({8191}), false, 14},  // seeds with escapes
+      {"entropy-escapes-b6", "eden:code=entropy,bits=6", mixes({8191}), false, 3},
+      {"dither-escapes-b5", "eden:code=entropy,dither=shared,bits=5", mixes({8191}), false, 58},
       {"entropy-block64", "eden:code=entropy,bits=2,block=64", many_blocks},
       {"entropy-edges", "eden:code=entropy,bits=1,block=256", edges},
       {"dither-b1", "eden:code=entropy,dither=shared,bits=1", wide},
@@ -129,10 +132,6 @@ inline std::vector<GoldenCase> golden_cases() {
       {"extension", "eden:bits=1", mixes({100}), false, 1, Edit::kExtension},
       {"exponent", "eden:bits=1", mixes({100, 64}), false, 1, Edit::kExponent},
   };
-  for (GoldenCase& c : cases) {
-    if (c.name == "entropy-escapes") c.seed = 3;  // a seed with escapes
-  }
-  return cases;
 }
 
 }  // namespace kpd::gradient::golden

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 
 #include "golden/golden_cases.h"
@@ -17,11 +18,14 @@
 #include "kpd/base/cpu.h"
 #include "kpd/base/hash.h"
 #include "kpd/gradient/message.h"
+#include "kpd/quant/gaussian_step.h"
+#include "kpd/quant/lloyd_max.h"
 
 namespace kpd::gradient::golden {
 namespace {
 
 const std::filesystem::path kFolder = std::filesystem::path(KPD_TESTS_DIR) / "golden";
+const std::filesystem::path kPage = std::filesystem::path(KPD_TESTS_DIR) / ".." / "docs" / "format" / "gradient.md";
 
 float value_of(Fill fill, uint64_t i, uint64_t tensor, uint64_t count) {
   const uint64_t mixed = (7919 * i * i + 104729 * i + 15485863 * tensor + 12345) % 65521;
@@ -153,6 +157,48 @@ std::map<std::string, Listed> read_list() {
   return list;
 }
 
+template <class T>
+std::string hash_of(const std::vector<T>& table) {
+  std::vector<uint8_t> bytes(table.size() * sizeof(T));
+  ByteWriter w(bytes);
+  for (const T v : table) {
+    if constexpr (sizeof(T) == 4) {
+      w.f32(v);
+    } else {
+      w.u16(v);
+    }
+  }
+  return hex(sha256(bytes));
+}
+
+// The tables that decide bytes, a line each (page, section 14).
+std::string describe_tables() {
+  std::ostringstream out;
+  out << "# lloyd: bits, SHA-256 of the float32 levels, of the float32 thresholds\n";
+  for (int bits = 1; bits <= quant::kMaxLloydBits; ++bits) {
+    const quant::LloydMax& t = quant::lloyd_max(bits);
+    out << "lloyd " << bits << ' ' << hash_of(t.float_levels) << ' ' << hash_of(t.float_thresholds) << '\n';
+  }
+  out << "# step: bits, dither, parameter, raw bits, classes, E, index bias, N, SHA-256 of the u16 frequencies, of the float32 "
+         "values\n";
+  for (const bool dither : {false, true}) {
+    for (const double bits : {.1, .25, .5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0}) {
+      if (dither && bits < 1) continue;
+      const uint32_t parameter = quant::step_for_bits(bits, dither);
+      const auto t = quant::gaussian_step(parameter, dither);
+      out << "step " << bits << ' ' << dither << ' ' << parameter << ' ' << t->raw_bits << ' ' << t->n_classes << ' '
+          << t->escape_symbol << ' ' << t->index_bias << ' ' << t->n_indices << ' ' << hash_of(t->frequencies) << ' '
+          << hash_of(t->values) << '\n';
+    }
+  }
+  return out.str();
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 bool recording() { return std::getenv("KPD_GOLDEN_RECORD") != nullptr; }
 
 TEST(Golden, Record) {
@@ -168,6 +214,32 @@ TEST(Golden, Record) {
     list << c.name << ' ' << hex(sha256(stream)) << ' ' << hex(sha256(decode(c, stream))) << ' '
          << (c.message ? std::to_string(kSecretSeed) : "-") << ' ' << c.spec << '\n';
   }
+  std::ofstream(kFolder / "tables.txt") << describe_tables();
+}
+
+TEST(Golden, TablesAreTheFrozenOnesAndStandOnThePage) {
+  const std::string tables = read_text(kFolder / "tables.txt"), page = read_text(kPage);
+  EXPECT_EQ(describe_tables(), tables);
+  const std::regex hash("[0-9a-f]{64}");
+  int n = 0;
+  for (std::sregex_iterator it(tables.begin(), tables.end(), hash), end; it != end; ++it, ++n) {
+    EXPECT_NE(page.find(it->str()), std::string::npos) << it->str() << " is not in docs/format/gradient.md";
+  }
+  EXPECT_EQ(n, 2 * (8 + 9 + 6));
+}
+
+// Section 15 of the page shows streams/worked.kpdg: lines "    OFFSET  HEX HEX ...  meaning".
+TEST(Golden, ThePageShowsTheWorkedStream) {
+  const std::string page = read_text(kPage);
+  const std::regex line("    ([0-9a-f]{4})  ((?:[0-9a-f]{2} )+) *[^\n]*");
+  std::string shown;
+  for (std::sregex_iterator it(page.begin(), page.end(), line), end; it != end; ++it) {
+    EXPECT_EQ(std::stoul((*it)[1].str(), nullptr, 16), shown.size() / 2) << it->str();
+    for (const char c : (*it)[2].str()) {
+      if (c != ' ') shown += c;
+    }
+  }
+  EXPECT_EQ(shown, hex(read_file(kFolder / "streams" / "worked.kpdg")));
 }
 
 TEST(Golden, EveryCaseIsListedAndEveryFileIsACase) {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "gradient/round_trip.h"
+#include "kpd/base/error.h"
 
 namespace {
 

@@ -108,6 +108,23 @@ TEST(Packets, NothingReceivedIsZeroAndReported) {
   for (const float v : got) ASSERT_EQ(v, 0.0f);
 }
 
+TEST(Packets, ZerosNeedNoPackets) {
+  for (const char* spec : {"eden:bits=0.05", "eden:code=entropy,bits=1"}) {
+    std::vector<float> x(4096 * 80);
+    const RoundTrip zero = round_trip(x, spec);
+    EXPECT_TRUE(packetize(zero.bytes).packets.empty());
+    x[5000] = 1;  // one block of one group
+    Sent s;
+    s.x = x;
+    const RoundTrip r = round_trip(x, spec);
+    s.set = packetize(r.bytes, 64);
+    PacketReport report;
+    EXPECT_EQ(receive(s, s.set.packets, &report), r.decoded) << spec;
+    EXPECT_EQ(report.received, report.expected);
+    EXPECT_EQ(report.damaged + report.duplicate + report.foreign + report.groups_lost, 0u);
+  }
+}
+
 TEST(Packets, UnsupportedMethodsSaySo) {
   const std::vector<float> x = normal_vector(5000, 1);
   for (const char* spec : {"qsgd:bits=2", "eden:code=entropy,dither=shared,bits=1", "eden:allocate=energy"}) {

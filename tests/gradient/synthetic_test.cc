@@ -105,7 +105,7 @@ TEST(Synthetic, BadTextsAreRefused) {
   try {
     SyntheticSpec::parse("lognorml");
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("did you mean lognormal?"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("did you mean 'lognormal'?"), std::string::npos) << e.what();
   }
   EXPECT_THROW(SyntheticClients(spec_of("normal", 1.5), 10), Error);
 }

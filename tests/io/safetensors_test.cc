@@ -137,7 +137,7 @@ TEST(Safetensors, JsonBombsAreRefusedWhereTheyStand) {
   for (int i = 0; i < 9; ++i) many += str(i == 0 ? "" : ",", "\"", i, "\":\"\"");
   EXPECT_KPD_ERROR(kLimitExceeded, "more than 3 metadata entries", parse_safetensors(file_of(many + "}}", 0), "m", limits));
   std::string tensors = "{";
-  for (int i = 0; i < 9; ++i) tensors += (i == 0 ? "" : ",") + item(str(i), "F32", "[0]", "[0,0]");
+  for (int i = 0; i < 9; ++i) tensors += str(i == 0 ? "" : ",", item(str(i), "F32", "[0]", "[0,0]"));
   EXPECT_KPD_ERROR(kLimitExceeded, "more than 3 tensors", parse_safetensors(file_of(tensors + "}", 0), "m", limits));
 }
 

@@ -81,7 +81,7 @@ size_t parse_choice(std::string_view option, std::string_view text, std::span<co
   std::string known;
   for (const std::string_view choice : choices) known += str(known.empty() ? "" : ", ", choice);
   const std::string_view near = nearest_word(text, choices);
-  usage(option, " ", text, ": ", near.empty() ? std::string() : str("did you mean ", near, "? "), "(known: ", known, ")");
+  usage(option, " ", text, ": ", near.empty() ? std::string() : str("did you mean '", near, "'? "), "(known: ", known, ")");
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -137,7 +137,7 @@ void check_option_names(const CLI::App& app, std::span<const std::string> args) 
     for (size_t i = 1; near.empty() && i < names.size(); ++i) {
       if (names[i].starts_with(word)) near = names[i];
     }
-    usage("unknown option ", name, near.empty() ? std::string() : str("; did you mean ", near, "?"));
+    usage("unknown option ", name, near.empty() ? std::string() : str("; did you mean '", near, "'?"));
   }
 }
 

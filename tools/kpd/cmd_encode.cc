@@ -57,6 +57,8 @@ int run_encode(const EncodeArgs& args) {
   gradient::EncodeReport report;
   try {
     stream.resize(encoder.encode_file(tensor_views(tensors.manifest, tensors.values), seed, stream, &report));
+    // What a reader would refuse, a name with control characters for one, must not be written.
+    gradient::read_stream_info(stream, "encoded");
   } catch (const Error& e) {
     fail(e.code(), args.in, ": ", e.what());
   }

@@ -1,6 +1,7 @@
-// tools: `kpd federate` in a build without libtorch: says what is missing and how to get it.
+// tools: `kpd federate` as kpd itself has it: runs kpd-train, and where that was not built says what is missing and how to get it.
 #include "cli.h"
 #include "commands.h"
+#include "delegate.h"
 
 namespace kpd::tool {
 namespace {
@@ -15,7 +16,9 @@ constexpr const char* kMissing =
 Command federate_command() {
   Command command;
   command.name = "federate";
-  command.summary = "train a network on compressed updates of many clients (not in this build)";
+  command.program = program_beside("kpd-train");
+  command.summary = "train a network on compressed updates of many clients";
+  if (command.program.empty()) command.summary += " (not in this build)";
   command.example = {"kpd federate --task fashion-cnn --codec eden:bits=1 --rounds 5"};
   command.missing_component = true;
   command.setup = [](CLI::App& app) -> std::function<int()> {

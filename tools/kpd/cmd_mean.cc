@@ -59,6 +59,12 @@ std::vector<double> parse_weights(const std::string& text, uint64_t clients) {
   return weights;
 }
 
+void check_packets(const gradient::Codec& codec, const std::string& text) {
+  const bool splits =
+      codec.row().name == "eden" && (codec.params().flags & (gradient::kFlagDither | gradient::kFlagAllocate)) == 0;
+  if (!splits) usage("--loss: ", text, " is not sent in packets; only eden without dither and allocate is");
+}
+
 void refuse_with_files(const std::string& value, const char* option) {
   if (!value.empty()) usage(option, " belongs to --synthetic; with files their own sizes and number count");
 }
@@ -92,6 +98,9 @@ void check_options(const MeanArgs& args) {
   if (!args.out.empty()) {
     tensor_format("--out", args.out);
     if (args.codecs.size() != 1) usage("--out holds one mean; give one --codec");
+  }
+  if (!args.loss.empty()) {
+    for (const std::string& text : args.codecs) check_packets(parse_codec(text), text);
   }
   if (args.no_speed && !args.link.empty()) usage("--link needs the measured speed; leave out --no-speed");
 }

@@ -21,6 +21,8 @@ struct Command {
   // Adds the options to `app` (long names only) and returns what runs after the command line was parsed. That may throw
   // UsageError (exit 2) or kpd::Error, or return an exit code.
   std::function<std::function<int()>(CLI::App& app)> setup;
+  // The program that has this command in it, if it is another one (delegate.h); `setup` is not called then.
+  std::string program;
   // Where the command's component is not built: options are not checked, so that `run` can say what is missing.
   bool missing_component = false;
 };
@@ -30,7 +32,7 @@ Command decode_command();
 Command inspect_command();
 Command mean_command();
 Command codecs_command();
-Command federate_command();  // cmd_federate.cc, or cmd_federate_missing.cc without libtorch
+Command federate_command();  // cmd_federate.cc in kpd-train, cmd_federate_missing.cc in kpd
 
 // In the order of `kpd --help`.
 const std::vector<Command>& commands();

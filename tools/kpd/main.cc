@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "commands.h"
+#include "delegate.h"
 #include "kpd/base/cpu.h"
 #include "kpd/base/spec.h"
 #include "kpd/base/version.h"
@@ -36,7 +37,8 @@ const Command& find_command(const std::string& name) {
     names.push_back(command.name);
   }
   const std::string_view near = nearest_word(name, names);
-  usage("unknown command ", name, near.empty() ? std::string("; `kpd --help` lists them") : str("; did you mean ", near, "?"));
+  usage("unknown command ", name,
+        near.empty() ? std::string("; `kpd --help` lists them") : str("; did you mean '", near, "'?"));
 }
 
 int print_text(const std::string& text) {
@@ -45,6 +47,7 @@ int print_text(const std::string& text) {
 }
 
 int run_command(const Command& command, std::vector<std::string> args) {
+  if (!command.program.empty()) run_instead(command.program, command.name, args);
   CLI::App app(command.summary, str("kpd ", command.name));
   app.set_help_flag("--help", "this text");
   app.get_formatter()->column_width(30);
@@ -92,7 +95,7 @@ int run_program(const std::vector<std::string>& args) {
     constexpr std::string_view kNames[] = {"--help", "--version"};
     const std::string_view near = nearest_word(args[0], kNames);
     usage("unknown option ", args[0],
-          near.empty() ? std::string("; a command comes first, see `kpd --help`") : str("; did you mean ", near, "?"));
+          near.empty() ? std::string("; a command comes first, see `kpd --help`") : str("; did you mean '", near, "'?"));
   }
   const Command& command = find_command(args[0]);
   try {

@@ -135,6 +135,12 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
   std::vector<std::vector<std::string>> rows = {head};
   for (size_t k = 0; k < figures.size(); ++k) rows.push_back(table_row(plan, k, figures[k]));
   print_rows(rows);
+  for (size_t k = 0; k < figures.size(); ++k) {
+    const CodecFigures& f = figures[k];
+    if (f.reseeded + f.over_limit + f.saturated == 0) continue;
+    fmt::print("{}: {} rotations drawn again, {} blocks beyond 4 x the limit, {} decoded numbers clamped to the float range\n",
+               plan.codec_texts[k], f.reseeded, f.over_limit, f.saturated);
+  }
 }
 
 }  // namespace kpd::tool

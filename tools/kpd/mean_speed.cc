@@ -28,58 +28,91 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-void copy_parallel(std::span<const float> src, std::span<float> dst, int threads) {
-  const auto parts = static_cast<size_t>(threads);
-  parallel_for(parts, threads, [&](size_t part, int) {
-    const size_t begin = src.size() * part / parts, end = src.size() * (part + 1) / parts;
-    if (end > begin) std::memcpy(dst.data() + begin, src.data() + begin, (end - begin) * sizeof(float));
-  });
-}
+// Messages of one codec: many short ones are spread over the threads, a long one uses them inside.
+class Bench {
+ public:
+  Bench(const MeanPlan& plan, const gradient::Codec& codec)
+      : threads_(plan.threads),
+        dim_(plan.dim),
+        n_((kMinNumbers + dim_ - 1) / dim_),
+        x_(n_ * dim_),
+        decoded_(x_.size()),
+        copied_(x_.size()),
+        bytes_(n_) {
+    const gradient::Manifest& manifest = plan.source->manifest();
+    const auto secret = gradient::RunSecret::from_seed(plan.seed);
+    const bool spread = n_ >= static_cast<size_t>(threads_);
+    const int inner = spread ? 1 : threads_;
+    for (int worker = 0; worker < (spread ? threads_ : 1); ++worker) {
+      encoders_.emplace_back(manifest, codec, secret, gradient::EncodeOptions{.threads = inner});
+      decoders_.emplace_back(manifest, secret, gradient::DecodeOptions{.threads = inner, .limits = {}});
+    }
+    messages_.assign(n_, std::vector<uint8_t>(encoders_[0].max_bytes()));
+    const auto reader = plan.source->reader();
+    reader->start_trial(0, threads_);
+    for (size_t v = 0; v < n_; ++v) {
+      const auto part = std::span(x_).subspan(v * dim_, dim_);
+      reader->load(v % plan.clients, part, threads_);
+      views_.push_back(tensor_views(manifest, part));
+      targets_.push_back(tensor_spans<float>(manifest, std::span(decoded_).subspan(v * dim_, dim_)));
+    }
+  }
+
+  double gigabytes() const { return 1e-9 * sizeof(float) * static_cast<double>(x_.size()); }
+  void encode() {
+    each([&](size_t v, size_t worker) {
+      bytes_[v] = encoders_[worker].encode_message(views_[v], message_ids(0, v), messages_[v]);
+    });
+  }
+  void decode() {
+    each([&](size_t v, size_t worker) {
+      decoders_[worker].decode(std::span(messages_[v]).first(bytes_[v]), message_ids(0, v), targets_[v]);
+    });
+  }
+  void copy() {
+    const auto parts = static_cast<size_t>(threads_);
+    parallel_for(parts, threads_, [&](size_t part, int) {
+      const size_t begin = x_.size() * part / parts, end = x_.size() * (part + 1) / parts;
+      if (end > begin) std::memcpy(copied_.data() + begin, x_.data() + begin, (end - begin) * sizeof(float));
+    });
+  }
+
+ private:
+  // On one worker the call is direct, so that the codec's own threads work.
+  template <class Fn>
+  void each(const Fn& fn) {
+    if (encoders_.size() == 1) {
+      for (size_t v = 0; v < n_; ++v) fn(v, 0);
+    } else {
+      parallel_for(n_, threads_, [&](size_t v, int worker) { fn(v, static_cast<size_t>(worker)); });
+    }
+  }
+
+  int threads_;
+  size_t dim_, n_;
+  std::vector<float> x_, decoded_, copied_;
+  std::vector<uint64_t> bytes_;
+  std::vector<gradient::Encoder> encoders_;
+  std::vector<gradient::Decoder> decoders_;
+  std::vector<std::vector<uint8_t>> messages_;
+  std::vector<std::vector<TensorView>> views_;
+  std::vector<std::vector<std::span<float>>> targets_;
+};
 
 }  // namespace
 
 Speed measure_speed(const MeanPlan& plan, const gradient::Codec& codec) {
-  const size_t dim = plan.dim;
-  const size_t n_vectors = (kMinNumbers + dim - 1) / dim;
-  const gradient::Manifest& manifest = plan.source->manifest();
-  const auto secret = gradient::RunSecret::from_seed(plan.seed);
-  gradient::Encoder encoder(manifest, codec, secret, {.threads = plan.threads});
-  gradient::Decoder decoder(manifest, secret, {.threads = plan.threads, .limits = {}});
-
-  std::vector<float> x(n_vectors * dim), decoded(n_vectors * dim), copied(n_vectors * dim);
-  const auto reader = plan.source->reader();
-  reader->start_trial(0, plan.threads);
-  std::vector<std::vector<uint8_t>> messages(n_vectors, std::vector<uint8_t>(encoder.max_bytes()));
-  std::vector<uint64_t> bytes(n_vectors);
-  std::vector<std::vector<TensorView>> views;
-  std::vector<std::vector<std::span<float>>> targets;
-  for (size_t v = 0; v < n_vectors; ++v) {
-    const auto part = std::span(x).subspan(v * dim, dim);
-    reader->load(v % plan.clients, part, plan.threads);
-    views.push_back(tensor_views(manifest, part));
-    targets.push_back(tensor_spans<float>(manifest, std::span(decoded).subspan(v * dim, dim)));
-  }
-  const auto encode = [&] {
-    for (size_t v = 0; v < n_vectors; ++v) bytes[v] = encoder.encode_message(views[v], message_ids(0, v), messages[v]);
-  };
-  const auto decode = [&] {
-    for (size_t v = 0; v < n_vectors; ++v) {
-      decoder.decode(std::span(messages[v]).first(bytes[v]), message_ids(0, v), targets[v]);
-    }
-  };
-  const auto copy = [&] { copy_parallel(x, copied, plan.threads); };
-
-  encode();
-  decode();
-  copy();
+  Bench bench(plan, codec);
+  bench.encode();
+  bench.decode();
+  bench.copy();
   std::vector<double> encode_s, decode_s, copy_s;
   for (int turn = 0; turn < plan.repeats; ++turn) {
-    encode_s.push_back(seconds_of(encode));
-    copy_s.push_back(seconds_of(copy));
-    decode_s.push_back(seconds_of(decode));
+    encode_s.push_back(seconds_of([&] { bench.encode(); }));
+    copy_s.push_back(seconds_of([&] { bench.copy(); }));
+    decode_s.push_back(seconds_of([&] { bench.decode(); }));
   }
-  const double gigabytes = 1e-9 * sizeof(float) * static_cast<double>(x.size());
-  return {gigabytes / median(encode_s), gigabytes / median(decode_s), gigabytes / median(copy_s)};
+  return {bench.gigabytes() / median(encode_s), bench.gigabytes() / median(decode_s), bench.gigabytes() / median(copy_s)};
 }
 
 }  // namespace kpd::tool

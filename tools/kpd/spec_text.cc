@@ -2,12 +2,27 @@
 #include "spec_text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
 #include "kpd/base/error.h"
 
 namespace kpd::tool {
+namespace {
+
+// The shortest decimal of q / 65536 that a spec reads back as q.
+std::string q16_text(uint32_t q) {
+  const double value = q / 65536.0;
+  for (int digits = 1; digits < 12; ++digits) {
+    const std::string text = fmt::format("{:.{}g}", value, digits);
+    if (std::floor(std::strtod(text.c_str(), nullptr) * 65536 + 0.5) == q) return text;
+  }
+  return fmt::format("{}", value);
+}
+
+}  // namespace
 
 std::string spec_text(const gradient::WireParams& params) {
   const auto& rows = gradient::methods();
@@ -20,7 +35,7 @@ std::string spec_text(const gradient::WireParams& params) {
     text += str(separator, key, "=", value);
     separator = ',';
   };
-  put("bits", fmt::format("{:.6g}", params.bits()));
+  put("bits", q16_text(params.rate));
   if (params.flags & gradient::kFlagEntropy) put("code", "entropy");
   if (params.flags & gradient::kFlagDither) put("dither", "shared");
   if (params.flags & gradient::kFlagAllocate) put("allocate", "energy");
@@ -28,6 +43,8 @@ std::string spec_text(const gradient::WireParams& params) {
   if (params.scale != gradient::ScaleKind::kUnbiased)
     put("scale", kScales[std::min<size_t>(2, static_cast<size_t>(params.scale))]);
   if (params.rounds != 0) put("rounds", fmt::format("{}", params.rounds));
+  if (row->name == "kashin-sq") put("iterations", fmt::format("{}", params.param));
+  if (row->name == "terngrad" && params.param != 0) put("clip", q16_text(params.param));
   put("block", fmt::format("{}", uint64_t{1} << std::min<unsigned>(63, params.log2_block)));
   return text;
 }

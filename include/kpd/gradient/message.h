@@ -87,6 +87,12 @@ class Encoder {
   // File form: manifest and seed travel; the seed is the file's own secret.
   uint64_t encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst,
                        EncodeReport* report = nullptr);
+  // Streaming form of the same message, for overlap with a transport: begin_stream(), then next_chunk() until it returns 0. Chunks are the header, then one
+  // segment (64 blocks) at a time, then the checksum; joined they are one stream, whose total length field says "unknown". The tensors must stay
+  // unchanged meanwhile. dst.size() >= max_chunk_bytes().
+  void begin_stream(std::span<const TensorView> tensors, const MessageIds& ids);
+  uint64_t max_chunk_bytes() const;
+  uint64_t next_chunk(std::span<uint8_t> dst, EncodeReport* report = nullptr);
   const Manifest& manifest() const;
   const Codec& codec() const;
 
@@ -148,6 +154,13 @@ class Decoder {
   // decoding) before acc is touched; if a segment then proves corrupt the Error says so and acc is undefined.
   void decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                   std::span<const std::span<float>> acc, DecodeReport* report = nullptr, std::string_view name = "message");
+
+  // For codes with dither=shared, whose clients of one run and round share their rotations: acc[i] += weight * decoded before the inverse
+  // rotation. After the last client finish_rotated() applies that inverse once. All messages between two finish_rotated() must agree in run, round,
+  // block and rounds (Error(kMismatch)); other codes throw Error(kUnsupported). Tensors too short to be coded are summed as they are.
+  void decode_rotated_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
+                          std::span<const std::span<float>> acc, DecodeReport* report = nullptr, std::string_view name = "message");
+  void finish_rotated(std::span<const std::span<float>> acc);
 
  private:
   struct Impl;

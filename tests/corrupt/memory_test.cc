@@ -1,0 +1,136 @@
+// tests: memory stays bounded by the bytes that are there, whatever they claim. This program tracks the bytes that operator new
+// handed out.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "base/expect_error.h"
+#include "corrupt/damages.h"
+
+namespace {
+
+std::atomic<int64_t> g_live{0}, g_peak{0};
+
+void* counted(size_t bytes, size_t alignment) {
+  void* p = alignment <= alignof(std::max_align_t)
+                ? std::malloc(bytes > 0 ? bytes : 1)
+                : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (p == nullptr) throw std::bad_alloc();
+  const int64_t live =
+      g_live.fetch_add(static_cast<int64_t>(malloc_usable_size(p))) + static_cast<int64_t>(malloc_usable_size(p));
+  int64_t peak = g_peak.load();
+  while (live > peak && !g_peak.compare_exchange_weak(peak, live)) {
+  }
+  return p;
+}
+
+void uncounted(void* p) {
+  if (p != nullptr) g_live.fetch_sub(static_cast<int64_t>(malloc_usable_size(p)));
+  std::free(p);
+}
+
+}  // namespace
+
+void* operator new(size_t n) { return counted(n, 0); }
+void* operator new[](size_t n) { return counted(n, 0); }
+void* operator new(size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
+void* operator new[](size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
+void operator delete(void* p) noexcept { uncounted(p); }
+void operator delete[](void* p) noexcept { uncounted(p); }
+void operator delete(void* p, size_t) noexcept { uncounted(p); }
+void operator delete[](void* p, size_t) noexcept { uncounted(p); }
+void operator delete(void* p, std::align_val_t) noexcept { uncounted(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { uncounted(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { uncounted(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { uncounted(p); }
+
+namespace kpd::gradient {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kFixed = int64_t{2} << 20;  // tables of a method and one thread's scratch
+
+// Most bytes held at once while fn runs, beyond those held before.
+template <class Fn>
+int64_t peak_of(const Fn& fn) {
+  const int64_t before = g_live.load();
+  g_peak.store(before);
+  try {
+    fn();
+  } catch (const Error&) {
+  }
+  return g_peak.load() - before;
+}
+
+TEST(Memory, TheCounterCounts) {
+  const int64_t peak = peak_of([] { ASSERT_EQ(std::vector<char>(5 << 20, 'a')[7], 'a'); });
+  EXPECT_GE(peak, 5 << 20);
+  EXPECT_LT(peak, 6 << 20);
+}
+
+TEST(Memory, DamagedStreamsTakeLittle) {
+  std::vector<Damage> all = frame_damages();
+  for (Damage& d : record_damages()) all.push_back(std::move(d));
+  for (Damage& d : payload_damages()) all.push_back(std::move(d));
+  for (const Damage& d : all) EXPECT_LT(peak_of([&] { (void)read_all(d.bytes); }), kFixed) << d.name;
+}
+
+// Bytes that are there but mean little: as much structure as a byte can claim.
+TEST(Memory, ListsGrowWithTheStreamOnly) {
+  constexpr size_t kSize = 4 << 20;
+  const auto inspect = [](const Bytes& b) { return peak_of([&] { (void)read_stream_info(b, "hostile.kpdg"); }); };
+  // The most tensors: empty names and shapes of no element.
+  Bytes b(kFileHeaderBytes);
+  std::copy(std::begin(kMagic), std::end(kMagic), b.begin());
+  b[4] = 1;
+  const size_t tensors = kSize / (kRecordBytes + 12);
+  for (size_t i = 0; i < tensors; ++i) b.insert(b.end(), {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0});
+  store_u32(b.data() + 8, static_cast<uint32_t>(b.size()));
+  store_u32(b.data() + 12, static_cast<uint32_t>(tensors));
+  WireParams raw;
+  raw.rate = 32u << 16;
+  for (size_t i = 0; i < tensors; ++i) {
+    b.resize(b.size() + kRecordBytes);
+    ByteWriter w(std::span(b).last(kRecordBytes));
+    write_record(w, 0, DType::kFloat32, raw);
+  }
+  b.resize(b.size() + kChecksumBytes);
+  seal(b);
+  EXPECT_NO_THROW(read_stream_info(b));
+  EXPECT_LT(inspect(b), static_cast<int64_t>(16 * b.size()) + kFixed);
+
+  // The most segments: one tensor of the smallest blocks, each of the fewest bytes.
+  for (const char* spec : {"eden:bits=0.05,block=64", "qsgd:bits=1,block=64", "eden:code=entropy,bits=0.05,block=64"}) {
+    Bytes s = encode_stream(spec);
+    const size_t at = payload_at(s);
+    s.resize(at);
+    const bool fixed = std::string(spec) == "eden:bits=0.05,block=64";
+    uint64_t segments = 0;
+    while (s.size() < kSize) {
+      if (!fixed) s.insert(s.end(), {0, 1, 0, 0});
+      s.resize(s.size() + (fixed ? 64 * 5 : 256));
+      ++segments;
+    }
+    s.resize(s.size() + kChecksumBytes);
+    const uint64_t count = segments * 64 * 64;
+    store_u64(s.data() + record_at(s), count);
+    store_u64(s.data() + 37, count);
+    seal(s);
+    EXPECT_NO_THROW(read_stream_info(s)) << spec;
+    EXPECT_LT(inspect(s), static_cast<int64_t>(2 * s.size()) + kFixed) << spec;
+    // The same with more elements than there are bytes for.
+    store_u64(s.data() + record_at(s), uint64_t{1} << 36);
+    store_u64(s.data() + 37, uint64_t{1} << 36);
+    seal(s);
+    EXPECT_KPD_ERROR(kCorruptData, "needs at least", read_stream_info(s));
+    EXPECT_LT(inspect(s), kFixed) << spec;
+  }
+}
+
+}  // namespace
+}  // namespace kpd::gradient
