@@ -1,7 +1,7 @@
 // fuzz: makes the seeds of stream_fuzz with the real encoder: a file and a message for every kind of method, and streams with
 // an extension, of unknown length, of several segments, of zeros.  make_stream_corpus DIR
-#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -9,6 +9,7 @@
 #include "kpd/base/hash.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/packets.h"
 
 namespace {
 
@@ -48,7 +49,26 @@ void write(const std::string& folder, std::string name, const std::vector<uint8_
   if (!out) throw std::runtime_error("cannot write " + folder + "/" + name);
 }
 
-void write_all(const std::string& folder) {
+void append(std::vector<uint8_t>& out, std::span<const uint8_t> part, int length_bytes) {
+  for (int i = 0; i < length_bytes; ++i) out.push_back(static_cast<uint8_t>(part.size() >> (8 * i)));
+  out.insert(out.end(), part.begin(), part.end());
+}
+
+void write_packets(const std::string& folder) {
+  const Manifest manifest = {{"a", DType::kFloat32, {64}}, {"b", DType::kBFloat16, {4200}}, {"c", DType::kFloat32, {3}}};
+  for (const char* spec : {"eden:bits=1", "eden:bits=0.05,block=64", "eden:bits=2.5,block=1024", "eden:code=entropy,bits=0.3",
+                           "eden:code=entropy,bits=1,block=256", "eden:code=entropy,bits=5"}) {
+    const PacketSet set = packetize(encode(manifest, spec, true), 64);
+    std::vector<uint8_t> out;
+    append(out, set.control, 4);
+    for (size_t i = 0; i < set.packets.size(); ++i) {
+      if (set.packets.size() < 8 || i % 4 != 1) append(out, set.packets[i], 2);
+    }
+    write(folder, spec, out);
+  }
+}
+
+void write_streams(const std::string& folder) {
   const Manifest small = {{"a", DType::kFloat32, {64}},
                           {"b", DType::kBFloat16, {10, 13}},
                           {"c", DType::kFloat32, {3}},
@@ -119,7 +139,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    write_all(argv[1]);
+    const std::string folder = argv[1];
+    for (const char* part : {"/stream", "/packets"}) std::filesystem::create_directories(folder + part);
+    write_streams(folder + "/stream");
+    write_packets(folder + "/packets");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "make_stream_corpus: %s\n", e.what());
     return 1;

@@ -214,8 +214,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         report.received + report.damaged + report.foreign + report.duplicate != packets.size()) {
       finding("the report does not add up", "");
     }
+    // With two groups and more the second tensor is coded; float32 would carry what it is given.
     for (const float v : b) {
-      if (!std::isfinite(v) && n > 0) finding("a value is not finite", "");
+      if (!std::isfinite(v) && report.groups > 1) finding("a value is not finite", "");
     }
   } catch (const Error& e) {
     check_error(e);

@@ -192,7 +192,7 @@ void Decoder::Impl::join_rotated_sum(std::string_view name) {
       rotated_params.push_back(p);
       rotated_keys.push_back(tensors[i].keys);
     } else if (p.log2_block != rotated_params[i].log2_block || p.rounds != rotated_params[i].rounds || p.method != rotated_params[i].method ||
-               tensors[i].keys.rotation != rotated_keys[i].rotation) {
+               (p.method != 0 && tensors[i].keys.rotation != rotated_keys[i].rotation)) {
       throw Error(ErrorCode::kMismatch, str(name, ": tensor ", i, " has another rotation than the sum it is added to"));
     }
   }

@@ -53,13 +53,13 @@ HWY_INLINE VU sign_mask(const uint32_t* signs, size_t i) {
 #endif
 }
 
-template <bool kSigns, bool kScale>
+template <bool kSigns>
 struct Edge {
   const uint32_t* signs;
   V scale;
   HWY_INLINE V operator()(V v, size_t i) const {
     const D d;
-    if constexpr (kScale) v = hn::Mul(v, scale);
+    v = hn::Mul(v, scale);
     if constexpr (kSigns) v = hn::BitCast(d, hn::Xor(hn::BitCast(DU(), v), sign_mask(signs, i)));
     return v;
   }
@@ -135,8 +135,8 @@ struct StoreEdge {
 };
 
 // First pass over [0, n): stages h < R * kLanes.
-template <size_t R, class In, class St>
-HWY_INLINE void first_pass(const float* src, size_t n, const In& in, const St& store) {
+template <size_t R, class In>
+HWY_NOINLINE void first_pass(const float* src, size_t n, const In in, float* HWY_RESTRICT y) {
   const D d;
   for (size_t i = 0; i < n; i += R * kLanes) {
     V v[R];
@@ -144,13 +144,13 @@ HWY_INLINE void first_pass(const float* src, size_t n, const In& in, const St& s
     for (size_t j = 0; j < R; ++j) v[j] = lane_stages(in(hn::LoadU(d, src + i + j * kLanes), i + j * kLanes));
     vector_stages<R>(v);
     HWY_UNROLL(16)
-    for (size_t j = 0; j < R; ++j) store(v[j], i + j * kLanes);
+    for (size_t j = 0; j < R; ++j) hn::StoreU(v[j], d, y + i + j * kLanes);
   }
 }
 
 // A later pass: stages h, 2h, ..., (R/2) h.
 template <size_t R, class St>
-HWY_INLINE void strided_pass(const float* y, size_t n, size_t h, const St& store) {
+HWY_NOINLINE void strided_pass(const float* y, size_t n, size_t h, const St store) {
   const D d;
   for (size_t base = 0; base < n; base += R * h) {
     for (size_t i = base; i < base + h; i += kLanes) {
@@ -188,54 +188,40 @@ HWY_INLINE size_t pass_radix(size_t n, size_t h) {
   return size_t{1} << ((stages + passes - 1) / passes);
 }
 
-template <class In, class Last>
-HWY_NOINLINE void run(float* y, size_t n, const float* src, const In& in, const Last& last) {
-  const Store store{y};
+// All passes but the last; returns the first stage that is left. n >= 2 * kRadix * kLanes.
+template <class In>
+HWY_INLINE size_t leading_passes(float* y, size_t n, const float* src, const In& in) {
+  first_pass<kRadix>(src, n, in, y);
   size_t h = kRadix * kLanes;
-  if (n == h) {
-    first_pass<kRadix>(src, n, in, last);
-    return;
-  }
-  if (n < h) {  // 4 kLanes and more; smaller ones go to the scalar code
-    if (n == 4 * kLanes) return first_pass<4>(src, n, in, last);
-    if (n == 8 * kLanes) return first_pass<8>(src, n, in, last);
-    return;
-  }
-  first_pass<kRadix>(src, n, in, store);
-  while (h < n) {
-    const size_t radix = pass_radix(n, h);
-    if (h * radix == n) {
-      strided_pass_radix(radix, y, n, h, last);
-    } else {
-      strided_pass_radix(radix, y, n, h, store);
-    }
+  for (size_t radix = pass_radix(n, h); h * radix < n; radix = pass_radix(n, h)) {
+    strided_pass_radix(radix, y, n, h, Store{y});
     h *= radix;
   }
+  return h;
 }
 
-template <class In>
-void run_out(float* y, size_t n, const float* src, const In& in, const HadamardOut* out) {
-  const D d;
-  if (out == nullptr) return run(y, n, src, in, Store{y});
-  const V scale = hn::Set(d, out->scale);
-  if (out->signs == nullptr) {
-    using Out = Edge<false, true>;
-    const Out edge{nullptr, scale};
-    return out->accumulate ? run(y, n, src, in, StoreEdge<Out, true>{out->dst, edge})
-                           : run(y, n, src, in, StoreEdge<Out, false>{out->dst, edge});
+template <bool kAccumulate>
+HWY_INLINE void last_pass(float* y, size_t n, size_t h, const HadamardOut& out) {
+  const V scale = hn::Set(D(), out.scale);
+  if (out.signs == nullptr) {
+    return strided_pass_radix(n / h, y, n, h, StoreEdge<Edge<false>, kAccumulate>{out.dst, {nullptr, scale}});
   }
-  using Out = Edge<true, true>;
-  const Out edge{out->signs, scale};
-  return out->accumulate ? run(y, n, src, in, StoreEdge<Out, true>{out->dst, edge})
-                         : run(y, n, src, in, StoreEdge<Out, false>{out->dst, edge});
+  strided_pass_radix(n / h, y, n, h, StoreEdge<Edge<true>, kAccumulate>{out.dst, {out.signs, scale}});
 }
 
 void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
   const D d;
-  if (n < 4 * kLanes) return scalar::fwht(y, n, in, out);
+  if (n < 2 * kRadix * kLanes) return scalar::fwht(y, n, in, out);  // short tensors only
   const V scale = hn::Set(d, in.scale);
-  if (in.signs == nullptr) return run_out(y, n, in.src, Edge<false, true>{nullptr, scale}, out);
-  return run_out(y, n, in.src, Edge<true, true>{in.signs, scale}, out);
+  const size_t h = in.signs == nullptr ? leading_passes(y, n, in.src, Edge<false>{nullptr, scale})
+                                       : leading_passes(y, n, in.src, Edge<true>{in.signs, scale});
+  if (out == nullptr) {
+    strided_pass_radix(n / h, y, n, h, Store{y});
+  } else if (out->accumulate) {
+    last_pass<true>(y, n, h, *out);
+  } else {
+    last_pass<false>(y, n, h, *out);
+  }
 }
 
 void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {

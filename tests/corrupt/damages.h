@@ -81,7 +81,10 @@ inline std::vector<Damage> frame_damages() {
   l.add("header_flag", kCorrupt, "unknown header flags 8", [](Bytes& s) { s[6] |= 8; });
   l.add("packet_control", kUnknown, "byte 6: the control part of a packetized message", [](Bytes& s) { s[6] |= 4; });
   l.add("header_short", kCorrupt, "byte 8: header length 31", [](Bytes& s) { store_u32(s.data() + 8, 31); });
-  l.add("header_beyond", kCorrupt, "byte 8: header length 4294967295", [](Bytes& s) { store_u32(s.data() + 8, ~0u); });
+  l.add("header_beyond", kCorrupt, "byte 8: header length 1000000 does not fit a stream of",
+        [](Bytes& s) { store_u32(s.data() + 8, 1000000); });
+  l.add("header_all_ones", kLimit, "byte 8: a header of 4294967295 bytes, the limit is",
+        [](Bytes& s) { store_u32(s.data() + 8, ~0u); });
   l.add("header_within_manifest", kCorrupt, "byte 8: header length 40, but the manifest ends at 45",
         [](Bytes& s) { store_u32(s.data() + 8, 40); });
   l.add("header_takes_record", kCorrupt, "byte 45: header extension cut short", [](Bytes& s) { store_u32(s.data() + 8, 50); });
@@ -116,6 +119,17 @@ inline std::vector<Damage> frame_damages() {
         [](Bytes& s) { store_u64(s.data() + 37, 71); });
   l.add("name_with_newline", kCorrupt, "byte 38: name of tensor 0 is not UTF-8 without control characters",
         [](Bytes& s) { s = encode_stream("eden:bits=1", false, kElements, "a\nb\x1b"); });
+
+  {
+    const std::vector<float> x(2 * kElements);
+    const TensorView views[] = {std::span<const float>(x).first(kElements), std::span<const float>(x).last(kElements)};
+    Encoder e({{"x", DType::kFloat32, {kElements}}, {"y", DType::kFloat32, {kElements}}}, Codec::parse("eden"), RunSecret{});
+    Bytes two(e.max_bytes());
+    two.resize(e.encode_file(views, 1, two));
+    two[32 + 13 + 2] = 'x';
+    seal(two);
+    l.raw("same_name_twice", kCorrupt, "two tensors are named 'x'", two);
+  }
 
   l.add("extension_critical", kUnknown, "byte 45: critical extension 32769", [](Bytes& s) {
     extend_header(s, {1, 0x80, 2, 0, 0, 0, 0, 0});

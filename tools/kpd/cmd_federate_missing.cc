@@ -1,4 +1,5 @@
-// tools: `kpd federate` as kpd itself has it: runs kpd-train, and where that was not built says what is missing and how to get it.
+// tools: `kpd federate` as kpd itself has it: runs kpd-train, and where that was not built says what is missing and how to get
+// it.
 #include "cli.h"
 #include "commands.h"
 #include "delegate.h"
