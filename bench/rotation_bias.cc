@@ -6,6 +6,7 @@
 // With m the mean of N decoded vectors, |m - x|^2 = bias^2 + variance / N on average; the second term is estimated from the
 // spread and subtracted. Figures within three standard deviations of that subtraction's noise, about v / N sqrt(2 / d), are
 // shown as "<".
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -55,7 +56,7 @@ Bias mean_product(const std::vector<std::vector<double>>& errors, double norm2) 
     }
   }
   const double mean = sum / n;
-  return {mean, std::sqrt((squares / n - mean * mean) / n)};
+  return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean) / n)};  // 0 where every client makes the same error
 }
 
 Bias measure(const Input& input, uint32_t dim, const std::string& spec, int clients) {

@@ -17,7 +17,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/rng.h"
-#include "text.h"
+#include "io/text.h"
 
 namespace kpd::io {
 namespace {

@@ -9,7 +9,7 @@
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
 #include "kpd/io/tensor_entry.h"
-#include "text.h"
+#include "io/text.h"
 
 namespace kpd::io {
 namespace {

@@ -8,7 +8,7 @@
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
-#include "text.h"
+#include "io/text.h"
 
 namespace kpd::io {
 namespace {

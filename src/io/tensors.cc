@@ -5,7 +5,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/io/npy.h"
-#include "text.h"
+#include "io/text.h"
 
 namespace kpd::io {
 namespace {

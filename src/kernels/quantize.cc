@@ -92,27 +92,40 @@ struct LevelBuffer {
   HWY_INLINE VD operator()(size_t s) const { return hn::PromoteTo(DD(), hn::Load(DH(), level16 + s * kDoubles)); }
 };
 
+// counts[m] = how many of the first n_bytes * 8 codes have magnitude m, from the magnitude planes.
+template <int kBits>
+HWY_INLINE void count_levels(const uint8_t* planes, size_t stride, size_t n_bytes, uint32_t* counts) {
+  constexpr size_t kLevels = size_t{1} << (kBits - 1);
+  for (size_t i = 0; i < n_bytes; i += 8) {
+    const size_t bytes = n_bytes - i < 8 ? n_bytes - i : 8;
+    uint64_t sets[kLevels] = {bytes == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * bytes)) - 1};
+    for (int p = 1; p < kBits; ++p) {
+      uint64_t plane = 0;
+      std::memcpy(&plane, planes + static_cast<size_t>(p) * stride + i, bytes);
+      for (size_t m = size_t{1} << (p - 1); m-- > 0;) {
+        sets[2 * m + 1] = sets[m] & plane;
+        sets[2 * m] = sets[m] & ~plane;
+      }
+    }
+    for (size_t m = 0; m < kLevels; ++m) counts[m] += static_cast<uint32_t>(__builtin_popcountll(sets[m]));
+  }
+}
+
 // Elements [full, n) by the reference rules, then all sums.
 template <int kBits>
 HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const QuantizeTable& t, uint8_t* planes,
-                               const VD* sums, const VI* above_counts, V least) {
+                               const VD* sums, V least) {
   constexpr size_t kLevels = size_t{1} << (kBits - 1);
   const D d;
+  const size_t stride = plane_bytes(n);
   double lanes[16];
   for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], DD(), lanes + s * kDoubles);
-  uint32_t counts[kLevels + 1] = {};
-  counts[0] = static_cast<uint32_t>(full);
-  for (size_t k = 1; k < kLevels; ++k) {
-    counts[k] = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(DI(), above_counts[k])));
-    counts[k - 1] -= counts[k];
-  }
+  uint32_t counts[kLevels] = {};
+  count_levels<kBits>(planes, stride, full / 8, counts);
   QuantizeSums result;
   result.has_zero = hn::GetLane(hn::MinOfLanes(d, least)) == 0.0f;
-  if (full < n) {
-    const size_t stride = plane_bytes(n);
-    for (int p = 0; p < kBits; ++p) {
-      for (size_t b = full / 8; b < stride; ++b) planes[static_cast<size_t>(p) * stride + b] = 0;
-    }
+  for (int p = 0; p < kBits; ++p) {
+    for (size_t b = full / 8; b < stride; ++b) planes[static_cast<size_t>(p) * stride + b] = 0;
   }
   for (size_t i = full; i < n; ++i) {
     uint32_t raw;
@@ -126,7 +139,7 @@ HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const Quan
     const uint32_t code = (raw >> 31) << (kBits - 1) | m;
     for (int p = 0; p < kBits; ++p) {
       const uint32_t bit = (code >> (kBits - 1 - p)) & 1;
-      planes[static_cast<size_t>(p) * plane_bytes(n) + i / 8] |= static_cast<uint8_t>(bit << (i % 8));
+      planes[static_cast<size_t>(p) * stride + i / 8] |= static_cast<uint8_t>(bit << (i % 8));
     }
   }
   result.dot = sum_lanes(lanes);
@@ -134,20 +147,41 @@ HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const Quan
   return result;
 }
 
+// Binary search for a vector of |y|: bit[q] is the magnitude's bit of weight 2^(kBits - 2 - q); returns the levels.
+template <int kBits>
+HWY_INLINE V search(V abs, const V* thresholds, const V* levels, M* bit) {
+  if constexpr (kBits == 1) {
+    return levels[0];
+  } else if constexpr (kBits == 2) {
+    bit[0] = hn::Ge(abs, thresholds[1]);
+    return hn::IfThenElse(bit[0], levels[1], levels[0]);
+  } else if constexpr (kBits == 3) {
+    bit[0] = hn::Ge(abs, thresholds[2]);
+    bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[3], thresholds[1]));
+    return hn::IfThenElse(bit[0], hn::IfThenElse(bit[1], levels[3], levels[2]), hn::IfThenElse(bit[1], levels[1], levels[0]));
+  } else {
+    bit[0] = hn::Ge(abs, thresholds[4]);
+    bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[6], thresholds[2]));
+    const V low = hn::IfThenElse(bit[1], thresholds[3], thresholds[1]);
+    const V high = hn::IfThenElse(bit[1], thresholds[7], thresholds[5]);
+    bit[2] = hn::Ge(abs, hn::IfThenElse(bit[0], high, low));
+    const V l0 = hn::IfThenElse(bit[2], levels[1], levels[0]), l1 = hn::IfThenElse(bit[2], levels[3], levels[2]);
+    const V l2 = hn::IfThenElse(bit[2], levels[5], levels[4]), l3 = hn::IfThenElse(bit[2], levels[7], levels[6]);
+    return hn::IfThenElse(bit[0], hn::IfThenElse(bit[1], l3, l2), hn::IfThenElse(bit[1], l1, l0));
+  }
+}
+
 template <int kBits>
 HWY_NOINLINE QuantizeSums quantize_bits(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
   constexpr size_t kLevels = size_t{1} << (kBits - 1);
   const D d;
   const DU du;
-  const DI di;
   const DD dd;
   const size_t stride = plane_bytes(n);
-  V levels[kLevels], thresholds[kLevels];
-  VI counts[kLevels];
+  V levels[kLevels], thresholds[kLevels];  // thresholds[m] is the lower edge of level m
   for (size_t k = 0; k < kLevels; ++k) {
     levels[k] = hn::Set(d, t.levels[k]);
     thresholds[k] = hn::Set(d, k > 0 ? t.thresholds[k - 1] : 0.0f);
-    counts[k] = hn::Zero(di);
   }
   VD sums[kSums];
   for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
@@ -162,30 +196,20 @@ HWY_NOINLINE QuantizeSums quantize_bits(const float* y, size_t n, const Quantize
       sign[v] = sign_bit(x);
       const V abs = hn::BitCast(d, hn::And(hn::BitCast(du, x), hn::Set(du, 0x7fffffffu)));
       least = hn::Min(least, abs);
-      V level = levels[0];
-      HWY_UNROLL(8)
-      for (size_t k = 1; k < kLevels; ++k) {
-        const M above = hn::Ge(abs, thresholds[k]);
-        level = hn::IfThenElse(above, levels[k], level);
-        counts[k] = hn::Sub(counts[k], hn::BitCast(di, hn::VecFromMask(d, above)));
-        // Bit j of a count of thresholds passed is the parity of those whose number is a multiple of 2^j.
-        HWY_UNROLL(3)
-        for (size_t j = 0; j + 1 < kBits; ++j) {
-          if (k % (size_t{1} << j) != 0) continue;
-          bit[j][v] = k == (size_t{1} << j) ? above : hn::Xor(bit[j][v], above);
-        }
-      }
+      M found[kBits];
+      const V level = search<kBits>(abs, thresholds, levels, found);
+      for (int q = 0; q + 1 < kBits; ++q) bit[q][v] = found[q];
       if constexpr (kBits > 1) hn::Store(level, d, level16 + v * kLanes);
     }
     store_bits(sign, planes + i / 8);
-    for (size_t j = 0; j + 1 < kBits; ++j) store_bits(bit[j], planes + (kBits - 1 - j) * stride + i / 8);
+    for (int q = 0; q + 1 < kBits; ++q) store_bits(bit[q], planes + static_cast<size_t>(q + 1) * stride + i / 8);
     if constexpr (kBits > 1) {
       add_products(y + i, LevelBuffer{level16}, sums);
     } else {
       add_products(y + i, OneLevel{hn::Set(dd, static_cast<double>(t.levels[0]))}, sums);
     }
   }
-  return finish<kBits>(y, n, full, t, planes, sums, counts, least);
+  return finish<kBits>(y, n, full, t, planes, sums, least);
 }
 
 template <int kBits>

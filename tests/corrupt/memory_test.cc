@@ -84,19 +84,23 @@ TEST(Memory, DamagedStreamsTakeLittle) {
 TEST(Memory, ListsGrowWithTheStreamOnly) {
   constexpr size_t kSize = 4 << 20;
   const auto inspect = [](const Bytes& b) { return peak_of([&] { (void)read_stream_info(b, "hostile.kpdg"); }); };
-  // The most tensors: empty names and shapes of no element.
+  // The most tensors: short names and shapes of no element.
   Bytes b(kFileHeaderBytes);
   std::copy(std::begin(kMagic), std::end(kMagic), b.begin());
   b[4] = 1;
-  const size_t tensors = kSize / (kRecordBytes + 12);
-  for (size_t i = 0; i < tensors; ++i) b.insert(b.end(), {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0});
+  const size_t tensors = kSize / (kRecordBytes + 16);
+  for (size_t i = 0; i < tensors; ++i) {
+    b.insert(b.end(), {4, 0});
+    for (int k = 0; k < 4; ++k) b.push_back(static_cast<uint8_t>('0' + ((i >> (6 * k)) & 63)));
+    b.insert(b.end(), {0, 1, 0, 0, 0, 0, 0, 0, 0, 0});
+  }
   store_u32(b.data() + 8, static_cast<uint32_t>(b.size()));
   store_u32(b.data() + 12, static_cast<uint32_t>(tensors));
   WireParams raw;
   raw.rate = 32u << 16;
   for (size_t i = 0; i < tensors; ++i) {
     b.resize(b.size() + kRecordBytes);
-    ByteWriter w(std::span(b).last(kRecordBytes));
+    ByteWriter w(std::span<uint8_t>(b).last(kRecordBytes));
     write_record(w, 0, DType::kFloat32, raw);
   }
   b.resize(b.size() + kChecksumBytes);

@@ -415,8 +415,9 @@ def scale_of(word):
     return math.ldexp(1 + ((word >> 2) & 0x1FFFFF) * 2.0 ** -21, (word >> 23) - 256)
 
 
-def finish_eden_block(y, record, keys, block, word, largest):
-    n, s, g = len(y), scale_of(word), gain(len(y), record["rounds"])
+def finish_eden_block(y, record, keys, block, word, largest, share=1.0):
+    """`share`: coded coordinates divided by those that arrived (13.2)."""
+    n, s, g = len(y), scale_of(word) * share, gain(len(y), record["rounds"])
     f = s / g
     where = (record["rounds"], keys["rotation"], block.number, word & 3)
     if (s * largest) * math.sqrt(n) < 2.0 ** 126 and 2.0 ** -90 < f < 2.0 ** 100:
@@ -819,6 +820,16 @@ def segment_bytes(record, blocks):
 
 # ---------------------------------------------------------------- 2 The stream
 
+def read_record(r):
+    names = ("count", "dtype", "method", "log2_block", "rounds", "scale", "flags", "exponent", "rate", "param")
+    return dict(zip(names, struct.unpack("<QBBBBBBhII", r.take(24))))
+
+
+def keys_of(secret, ids, tensor, record):
+    client = 2 ** 64 - 1 if record["flags"] & 2 else ids["client"]
+    return {"rotation": derive(secret, ids, client, tensor, 0), "own": derive(secret, ids, ids["client"], tensor, 1)}
+
+
 def check_record(record):
     method, rate, param, flags = (record[k] for k in ("method", "rate", "param", "flags"))
     require(record["dtype"] <= 2 and 6 <= record["log2_block"] <= 14 and record["scale"] <= 2, "a field of a record is out of range")
@@ -882,13 +893,11 @@ def decode_stream(data, secret=None):
     r.end = len(data) - 4
     out = []
     for index in range(n_tensors):
-        names = ("count", "dtype", "method", "log2_block", "rounds", "scale", "flags", "exponent", "rate", "param")
-        record = dict(zip(names, struct.unpack("<QBBBBBBhII", r.take(24))))
+        record = read_record(r)
         check_record(record)
         if manifest is not None:
             require(record["count"] == manifest[index]["count"] and record["dtype"] == manifest[index]["dtype"], "record and manifest differ")
-        client = 2 ** 64 - 1 if record["flags"] & 2 else ids["client"]
-        keys = {"rotation": derive(secret, ids, client, index, 0), "own": derive(secret, ids, ids["client"], index, 1)}
+        keys = keys_of(secret, ids, index, record)
         parts = []
         for blocks in segments_of(record["count"], 1 << record["log2_block"]):
             length = segment_bytes(record, blocks)
@@ -907,6 +916,149 @@ def sha256_of(tensors):
     for _, values in tensors:
         h.update(values.astype("<f4").tobytes())
     return h.hexdigest()
+
+
+# ---------------------------------------------------------------- 13.2 Packets
+
+class LossyBits:
+    """A bit string of a payload; values(widths) reads numbers bit by bit."""
+
+    def __init__(self, payload):
+        self.bits, self.at = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little"), 0
+
+    def take(self, n):
+        require(self.at + n <= len(self.bits), "the bits of a payload end early")
+        self.at += n
+        return self.bits[self.at - n:self.at].astype(np.int64)
+
+    def bytes_taken(self):
+        return (self.at + 7) // 8
+
+
+def slice_range(codes, slices, p):
+    return codes * p // slices, codes * (p + 1) // slices
+
+
+def decode_group_fixed(record, keys, blocks, words, slices):
+    """slices: payload or None. Returns the values of the group's blocks."""
+    plans = [eden_fixed_parts(b.n, record["rate"]) for b in blocks]
+    coded = [np.zeros(kept, dtype=F32) for kept, _ in plans]
+    arrived = [0] * len(blocks)
+    for p, payload in enumerate(slices):
+        if payload is None:
+            continue
+        bits = LossyBits(payload)
+        for k, word in enumerate(words):
+            if word == 0:
+                continue
+            kept, parts = plans[k]
+            first, last = slice_range(kept, len(slices), p)
+            arrived[k] += last - first
+            widths = np.concatenate([np.full(count, b) for count, b in parts])
+            for i in range(first, last):
+                sign, magnitude = bits.take(1)[0], 0
+                for bit in bits.take(widths[i] - 1):
+                    magnitude = 2 * magnitude + bit
+                level = F32(1) if record["rate"] <= 65536 else level_table(int(widths[i]))[magnitude]
+                coded[k][i] = -level if sign else level
+        require(bits.bytes_taken() == len(payload), "bytes after the last code of a payload")
+    out = []
+    for k, (block, word) in enumerate(zip(blocks, words)):
+        if word == 0 or arrived[k] == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+            continue
+        kept, parts = plans[k]
+        y = coded[k]
+        if kept < block.n:
+            start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+            y = np.zeros(block.n, dtype=F32)
+            y[(start + np.arange(kept)) % block.n] = coded[k]
+        largest = 1.0 if record["rate"] <= 65536 else max(float(level_table(b)[-1]) for _, b in parts)
+        out.append(finish_eden_block(y, record, keys, block, word, largest, kept / arrived[k]))
+    return np.concatenate(out)
+
+
+def decode_group_entropy(record, keys, blocks, words, slices):
+    table = step_table(record["param"], False)
+    y = [np.zeros(b.n, dtype=F32) for b in blocks]
+    largest = [float(table.largest)] * len(blocks)
+    arrived = [0] * len(blocks)
+    for p, payload in enumerate(slices):
+        if payload is None:
+            continue
+        places = [(k, i) for k, word in enumerate(words) if word != 0 for i in range(*slice_range(blocks[k].n, len(slices), p))]
+        bits = LossyBits(payload)
+        low = [int(sum(bit << q for q, bit in enumerate(bits.take(table.raw_bits)))) for _ in places]
+        r = Reader(payload, bits.bytes_taken())
+        rans = Rans(r.take(r.number("I")))
+        symbols = rans.run(table.frequencies[0], len(places))
+        rans.finish()
+        for (k, i), s, raw in zip(places, symbols, low):
+            arrived[k] += 1
+            if s == table.escape:
+                y[k][i] = F32(r.number("h") * table.step)
+                largest[k] = max(largest[k], abs(float(y[k][i])))
+            else:
+                y[k][i] = table.values[(int(s) << table.raw_bits) + raw]
+        require(r.left() == 0, "bytes after the last escape of a payload")
+    out = []
+    for k, (block, word) in enumerate(zip(blocks, words)):
+        if word == 0 or arrived[k] == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+        else:
+            bound = float(F32(largest[k]) + F32(table.step))
+            out.append(finish_eden_block(y[k], record, keys, block, word, bound, block.n / arrived[k]))
+    return np.concatenate(out)
+
+
+def decode_packets(parts, secret):
+    """parts: the control part and the packets that arrived, in any order."""
+    control = parts[0]
+    r = Reader(control)
+    require(r.take(4) == b"KPDG", "magic")
+    major, _minor, flags, header, n_tensors, total = struct.unpack("<BBHIIQ", r.take(20))
+    require(major == 1 and flags == 5 and total == len(control) and 88 <= header <= len(control) - 4, "control part")
+    tag = struct.unpack("<I", control[-4:])[0]
+    require(zlib.crc32(control[:-4]) == tag, "checksum of the control part")
+    r.take(8)
+    ids = {"run": r.number("Q"), "round": r.number("Q"), "client": r.number("Q")}
+    r.at, r.end = header, len(control) - 4
+    tensors, groups = [], []  # a group: [tensor, blocks, words, number of slices]
+    for index in range(n_tensors):
+        record = read_record(r)
+        check_record(record)
+        require(record["exponent"] == 0 and (record["method"] == 0 or (record["method"] == 2 and not record["flags"] & 6)), "cannot be packetized")
+        segments = segments_of(record["count"], 1 << record["log2_block"])
+        tensors.append({"record": record, "keys": keys_of(secret, ids, index, record), "parts": []})
+        if record["method"] == 0:
+            tensors[-1]["parts"] = [decode_float32(r, record, None, blocks) for blocks in segments]
+            continue
+        slices = r.number("I")
+        elements = min(record["count"], 64 << record["log2_block"])
+        require(slices & (slices - 1) == 0 and 1 <= slices <= min(4096, 1 << (elements // 16).bit_length()), "number of slices")
+        for blocks in segments:
+            words = [check_word(r.number("I")) for _ in blocks]
+            groups.append([index, blocks, words, slices if any(words) else 0])
+    require(r.left() == 0, "bytes before the tag")
+    order = [(g, t // (4096 // group[3])) for t in range(4096) for g, group in enumerate(groups) if group[3] and t % (4096 // group[3]) == 0]
+    payloads = {}
+    for packet in parts[1:]:
+        if len(packet) < 16 or zlib.crc32(packet[:-4]) != struct.unpack("<I", packet[-4:])[0]:
+            continue
+        its_tag, index, count = struct.unpack("<III", packet[:12])
+        if its_tag == tag and count == len(order) and index < count:
+            payloads.setdefault(order[index], packet[12:-4])
+    for g, (index, blocks, words, slices) in enumerate(groups):
+        t = tensors[index]
+        decode_group = decode_group_entropy if t["record"]["flags"] & 1 else decode_group_fixed
+        t["parts"].append(decode_group(t["record"], t["keys"], blocks, words, [payloads.get((g, p)) for p in range(slices)]))
+    return [(f"tensor {i}", np.concatenate(t["parts"]) if t["parts"] else np.zeros(0, dtype=F32)) for i, t in enumerate(tensors)]
+
+
+def read_packet_file(data):
+    """tests/golden/streams/*.packets: number of parts u32, then each part behind its length u32."""
+    r = Reader(data)
+    return [r.take(r.number("I")) for _ in range(r.number("I"))]
 
 
 # ---------------------------------------------------------------- the program
@@ -944,11 +1096,14 @@ def check_golden(folder):
         if not line or line.startswith("#"):
             continue
         name, stream_hash, values_hash, seed = line.split()[:4]
-        data = (folder / "streams" / (name + ".kpdg")).read_bytes()
+        path = folder / "streams" / (name + ".kpdg")
+        packets = not path.exists()
+        data = (path.with_name(name + ".packets") if packets else path).read_bytes()
         n += 1
         try:
             require(hashlib.sha256(data).hexdigest() == stream_hash, "the file is not the one golden.txt lists")
-            tensors = decode_stream(data, None if seed == "-" else secret_of_seed(int(seed)))
+            secret = None if seed == "-" else secret_of_seed(int(seed))
+            tensors = decode_packets(read_packet_file(data), secret) if packets else decode_stream(data, secret)
             require(sha256_of(tensors) == values_hash, "decoded values differ")
         except Corrupt as e:
             failures += 1

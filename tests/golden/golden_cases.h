@@ -24,7 +24,15 @@ struct GoldenTensor {
   int dtype = 0;  // 0 float32, 1 bfloat16, 2 binary16
 };
 
-enum class Edit : uint8_t { kNone, kExtension, kExponent };  // decode-only streams, made from another by hand
+// How the file is made of what encode_file or encode_message wrote.
+enum class Edit : uint8_t {
+  kNone,
+  kExtension,  // a header extension added; the encoder writes none
+  kExponent,   // the first record's exponent set; the encoder writes 0
+  kStreamed,   // a message, by begin_stream
+  kPackets,    // a message in packets of 64 bytes of codes, every third lost: a count of parts (u32), then control part and
+             // packets, each behind its length (u32)
+};
 
 struct GoldenCase {
   std::string name, spec;
@@ -128,6 +136,11 @@ inline std::vector<GoldenCase> golden_cases() {
       {"message-eden", "eden:bits=1,block=1024", narrow, true},
       {"message-dither", "eden:code=entropy,dither=shared,bits=2,block=1024", narrow, true},
       {"message-qsgd", "qsgd:bits=4", narrow, true},
+      {"streamed", "eden:code=entropy,bits=2,block=64", many_blocks, true, 1, Edit::kStreamed},
+      {"packets-b2.3", "eden:bits=2.3,block=64", {{9000}, {70}, {10}, {100, Fill::kZero}}, true, 1, Edit::kPackets},
+      {"packets-b0.5", "eden:bits=0.5,block=1024", wide, true, 1, Edit::kPackets},
+      {"packets-entropy-b1", "eden:code=entropy,bits=1", wide, true, 1, Edit::kPackets},
+      {"packets-entropy-b6", "eden:code=entropy,bits=6,block=256", narrow, true, 1, Edit::kPackets},
       // What the encoder does not write but a decoder reads
       {"extension", "eden:bits=1", mixes({100}), false, 1, Edit::kExtension},
       {"exponent", "eden:bits=1", mixes({100, 64}), false, 1, Edit::kExponent},

@@ -18,6 +18,7 @@
 #include "kpd/base/cpu.h"
 #include "kpd/base/hash.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/packets.h"
 #include "kpd/quant/gaussian_step.h"
 #include "kpd/quant/lloyd_max.h"
 
@@ -86,6 +87,30 @@ void seal(std::vector<uint8_t>& stream) {
   store_u32(stream.data() + stream.size() - 4, crc32(all.first(stream.size() - 4)));
 }
 
+std::vector<uint8_t> make_streamed(Encoder& encoder, const std::vector<TensorView>& views) {
+  std::vector<uint8_t> stream, chunk(encoder.max_chunk_bytes());
+  encoder.begin_stream(views, message_ids());
+  while (const uint64_t n = encoder.next_chunk(chunk))
+    stream.insert(stream.end(), chunk.begin(), chunk.begin() + static_cast<ptrdiff_t>(n));
+  return stream;
+}
+
+std::vector<uint8_t> make_packets(const std::vector<uint8_t>& message) {
+  const PacketSet set = packetize(message, 64);
+  std::vector<std::vector<uint8_t>> parts = {set.control};
+  for (size_t p = 0; p < set.packets.size(); ++p) {
+    if (p % 3 != 1) parts.push_back(set.packets[p]);
+  }
+  std::vector<uint8_t> out(4);
+  store_u32(out.data(), static_cast<uint32_t>(parts.size()));
+  for (const auto& part : parts) {
+    out.resize(out.size() + 4);
+    store_u32(out.data() + out.size() - 4, static_cast<uint32_t>(part.size()));
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
 std::vector<uint8_t> make_stream(const GoldenCase& c) {
   const Manifest manifest = manifest_of(c);
   std::vector<std::vector<uint8_t>> inputs;
@@ -96,7 +121,9 @@ std::vector<uint8_t> make_stream(const GoldenCase& c) {
   }
   Encoder encoder(manifest, Codec::parse(c.spec), RunSecret::from_seed(kSecretSeed), {});
   std::vector<uint8_t> stream(encoder.max_bytes());
+  if (c.edit == Edit::kStreamed) return make_streamed(encoder, views);
   stream.resize(c.message ? encoder.encode_message(views, message_ids(), stream) : encoder.encode_file(views, c.seed, stream));
+  if (c.edit == Edit::kPackets) return make_packets(stream);
   const uint32_t header_bytes = load_u32(stream.data() + 8);
   if (c.edit == Edit::kExtension) {
     // Type 0x1234, not critical, 5 bytes.
@@ -117,7 +144,13 @@ std::vector<uint8_t> decode(const GoldenCase& c, const std::vector<uint8_t>& str
   std::vector<std::span<float>> spans;
   for (const GoldenTensor& t : c.tensors) values.emplace_back(t.count);
   for (auto& v : values) spans.emplace_back(v);
-  if (c.message) {
+  if (c.edit == Edit::kPackets) {
+    ByteReader r(stream);
+    std::vector<std::span<const uint8_t>> parts(r.u32("parts"));
+    for (auto& part : parts) part = r.take(r.u32("length"), "part");
+    PacketDecoder decoder(manifest_of(c), RunSecret::from_seed(kSecretSeed));
+    decoder.decode_add(parts[0], std::span(parts).subspan(1), message_ids(), 1.0f, spans);
+  } else if (c.message) {
     Decoder decoder(manifest_of(c), RunSecret::from_seed(kSecretSeed));
     decoder.decode(stream, message_ids(), spans);
   } else {
@@ -134,7 +167,9 @@ std::vector<uint8_t> decode(const GoldenCase& c, const std::vector<uint8_t>& str
   return bytes;
 }
 
-std::filesystem::path path_of(const GoldenCase& c) { return kFolder / "streams" / (c.name + ".kpdg"); }
+std::filesystem::path path_of(const GoldenCase& c) {
+  return kFolder / "streams" / (c.name + (c.edit == Edit::kPackets ? ".packets" : ".kpdg"));
+}
 
 std::vector<uint8_t> read_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -284,7 +319,7 @@ TEST(Golden, DecodesToTheFrozenValues) {
 // What was decoded is what was encoded, within the codec's own error: guards against freezing nonsense.
 TEST(Golden, DecodedValuesResembleTheInput) {
   for (const GoldenCase& c : golden_cases()) {
-    if (c.edit == Edit::kExponent || c.name.find("edges") != std::string::npos) continue;
+    if (c.edit == Edit::kExponent || c.edit == Edit::kPackets || c.name.find("edges") != std::string::npos) continue;
     const std::vector<uint8_t> decoded = decode(c, read_file(path_of(c)));
     ByteReader r(decoded);
     double error2 = 0, norm2 = 0;

@@ -22,7 +22,7 @@ struct Command {
   // UsageError (exit 2) or kpd::Error, or return an exit code.
   std::function<std::function<int()>(CLI::App& app)> setup;
   // The program that has this command in it, if it is another one (delegate.h); `setup` is not called then.
-  std::string program;
+  std::string program{};
   // Where the command's component is not built: options are not checked, so that `run` can say what is missing.
   bool missing_component = false;
 };

@@ -1,0 +1,94 @@
+// tests: every instruction set's butterflies, edges and magnitudes against the scalar reference, bit for bit; the reference against the definition.
+#include "kernels/hadamard.h"
+
+#include <bit>
+#include <cstring>
+
+#include "kernels/isa_fixture.h"
+#include "kernels/philox.h"
+
+namespace kpd::kernels {
+namespace {
+
+using kpd::testing::random_bits;
+using kpd::testing::random_floats;
+
+class Hadamard : public kpd::testing::IsaTest {};
+KPD_ON_EVERY_ISA(Hadamard);
+
+TEST(HadamardReference, IsTheMatrix) {
+  const size_t n = 32;
+  for (size_t column = 0; column < n; ++column) {
+    std::vector<float> x(n), y(n);
+    x[column] = 1;
+    scalar::fwht(y.data(), n, {x.data(), nullptr, 1.0f}, nullptr);
+    for (size_t row = 0; row < n; ++row) EXPECT_EQ(y[row], std::popcount(row & column) % 2 == 0 ? 1.0f : -1.0f);
+  }
+}
+
+TEST_P(Hadamard, EqualsTheReference) {
+  for (size_t n = 2; n <= 65536; n *= 2) {
+    const std::vector<float> x = random_floats(n, n);
+    const std::vector<uint32_t> before = random_bits(n / 32 + 4, n + 1), after = random_bits(n / 32 + 4, n + 2);
+    for (int mode = 0; mode < 8; ++mode) {
+      const HadamardIn in{x.data(), (mode & 1) != 0 ? before.data() : nullptr, 0.3f};
+      std::vector<float> y(n), want_y(n), got = random_floats(n, 5), want = got;
+      fwht(y.data(), n, in);
+      scalar::fwht(want_y.data(), n, in, nullptr);
+      ASSERT_EQ(std::memcmp(y.data(), want_y.data(), 4 * n), 0) << n << " mode " << mode;
+      HadamardOut out{got.data(), (mode & 2) != 0 ? after.data() : nullptr, 1.7f, (mode & 4) != 0};
+      fwht(y.data(), n, in, &out);
+      out.dst = want.data();
+      scalar::fwht(want_y.data(), n, in, &out);
+      ASSERT_EQ(std::memcmp(got.data(), want.data(), 4 * n), 0) << n << " mode " << mode;
+    }
+  }
+}
+
+TEST_P(Hadamard, WorksInPlace) {
+  std::vector<float> x = random_floats(4096, 1), y(4096), want(4096);
+  const std::vector<uint32_t> signs = random_bits(128, 2);
+  scalar::fwht(want.data(), 4096, {x.data(), signs.data(), 2.0f}, nullptr);
+  fwht(x.data(), 4096, {x.data(), signs.data(), 2.0f});
+  EXPECT_EQ(x, want);
+}
+
+TEST_P(Hadamard, FlipScaleAndMagnitudeEqualTheReference) {
+  for (const size_t n : {1, 3, 15, 16, 17, 31, 100, 1000, 4096, 8191}) {
+    const std::vector<float> x = random_floats(n, n);
+    const std::vector<uint32_t> signs = random_bits(n / 32 + 4, n);
+    for (const bool accumulate : {false, true}) {
+      std::vector<float> got = random_floats(n, 3), want = got;
+      flip_scale({x.data(), signs.data(), 0.7f}, n, got.data(), accumulate);
+      scalar::flip_scale({x.data(), signs.data(), 0.7f}, n, want.data(), accumulate);
+      ASSERT_EQ(std::memcmp(got.data(), want.data(), 4 * n), 0) << n;
+    }
+    const Magnitude got = magnitude(x.data(), n), want = scalar::magnitude(x.data(), n);
+    EXPECT_EQ(got.max_abs_bits, want.max_abs_bits) << n;
+    EXPECT_EQ(got.sum_squares, want.sum_squares) << n;
+  }
+}
+
+TEST_P(Hadamard, MagnitudeSeesNonFiniteEverywhere) {
+  for (size_t at = 0; at < 100; ++at) {
+    std::vector<float> x(100, 1.0f);
+    x[at] = at % 2 == 0 ? __builtin_nanf("") : -__builtin_inff();
+    EXPECT_GE(magnitude(x.data(), x.size()).max_abs_bits, 0x7f800000u) << at;
+  }
+}
+
+TEST(PhiloxFill, EqualsTheOneBlockForm) {
+  const uint64_t key = 0x123456789abcdef0u, block = 0xfedcba9876543210u;
+  for (const size_t n : {1, 4, 5, 16, 63, 64, 127}) {
+    std::vector<uint32_t> words(n);
+    philox_fill(key, 7, 99, block, words.data(), n);
+    for (size_t i = 0; i < n; ++i) {
+      const PhiloxCounter want = philox4x32({static_cast<uint32_t>(7 + i / 4), 99, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)},
+                                            {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+      ASSERT_EQ(words[i], want[i % 4]) << n << " " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kpd::kernels
