@@ -4,6 +4,7 @@
 // A finding is anything but success or one kpd::Error of one line that names the input and the byte, a value that is not
 // finite, or a report that does not add up. The mutator seals control part and packets again, so that hostile content gets past
 // the checksums.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

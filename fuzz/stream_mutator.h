@@ -24,9 +24,11 @@ namespace kpd::gradient::fuzz {
 class StreamMutator {
  public:
   // `hash` is the manifest hash that a message should carry.
-  StreamMutator(uint64_t hash, unsigned seed) : hash_(hash), rng_(seed) {}
+  explicit StreamMutator(uint64_t hash) : hash_(hash) {}
 
-  size_t mutate(uint8_t* data, size_t size, size_t max_size) {
+  size_t mutate(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+    rng_.seed(seed);
+    codecs_.begin_message();
     bytes_.assign(data, data + size);
     max_size_ = max_size;
     change();

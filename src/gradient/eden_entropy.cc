@@ -44,8 +44,7 @@ class EdenEntropy final : public SegmentCodec {
 
   uint64_t segment_bytes(const SegmentShape& shape) const override {
     uint64_t bytes = uint64_t{4} * shape.n_blocks + 4 + coding::rans_max_bytes(shape.elements);
-    // |z| > 4 happens at most n/16 times in a block of norm sqrt(n); twice that for rounding and dither.
-    bytes += 2 * (shape.elements / 8 + uint64_t{16} * shape.n_blocks);
+    bytes += 2 * max_escapes(shape);
     for (uint32_t b = 0; b < shape.n_blocks; ++b) bytes += raw_bytes(shape.block_length(b));
     return bytes;
   }
@@ -55,6 +54,7 @@ class EdenEntropy final : public SegmentCodec {
     if (s.bytes.size() < shape.elements) s.bytes.resize(shape.elements);
     Escapes escapes{s.escapes};
     s.escapes.clear();
+    s.escapes.reserve(max_escapes(shape));
     uint64_t at = uint64_t{4} * shape.n_blocks, coded = 0;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const std::span<const float> block = x.subspan(shape.block_offset(b), shape.block_length(b));
@@ -136,6 +136,8 @@ class EdenEntropy final : public SegmentCodec {
 
   uint64_t raw_bytes(uint64_t length) const { return static_cast<uint64_t>(step_->raw_bits) * kernels::plane_bytes(length); }
   bool dithers() const { return step_->dither; }
+  // |z| > 4 happens at most n/16 times in a block of norm sqrt(n); twice that for rounding and dither.
+  static uint64_t max_escapes(const SegmentShape& shape) { return shape.elements / 8 + uint64_t{16} * shape.n_blocks; }
 
   // With dither a block is cut into sections of kSection coordinates. All of a section draw their dither from one of n_classes equal parts of its
   // interval, chosen at random, so that over sections the dither is uniform and a run of symbols has one table. Runs go by class, then by place.

@@ -129,7 +129,7 @@ void merge_fixed(uint32_t rate, std::span<const std::span<const uint8_t>> slices
   std::copy(words.begin(), words.end(), segment.begin());
   const uint32_t n_slices = static_cast<uint32_t>(slices.size());
   for (uint32_t p = 0; p < n_slices; ++p) {
-    if (slices[p].empty()) continue;
+    if (slices[p].data() == nullptr) continue;  // lost; one that arrived may be empty
     BitTaker bits(slices[p]);
     uint8_t* block = segment.data() + uint64_t{4} * shape.n_blocks;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
@@ -194,7 +194,7 @@ uint64_t merge_entropy(const quant::GaussianStep& step, const coding::RansEncode
   std::vector<uint16_t> low(coded, static_cast<uint16_t>(static_cast<uint32_t>(step.index_bias) & ((1u << step.raw_bits) - 1)));
   std::vector<int16_t> escape_at(coded, 0);
   for (uint32_t p = 0; p < n_slices; ++p) {
-    if (slices[p].empty()) continue;
+    if (slices[p].data() == nullptr) continue;  // lost; one that arrived may be empty
     BitTaker bits(slices[p]);
     std::vector<size_t> places;
     size_t block_first = 0;

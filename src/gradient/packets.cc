@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "gradient/scale_word.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
@@ -170,7 +171,12 @@ void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const Messa
   const uint64_t n = segment_count(wanted, block);
   for (uint64_t s = 0; s < n; ++s) {
     Group g{index, segment_shape(wanted, block, s), {}, slices, packets};
+    const uint64_t words_at = r.offset();
     g.words = r.take(4 * uint64_t{g.shape.n_blocks}, "scale words");
+    for (uint32_t b = 0; b < g.shape.n_blocks; ++b) {
+      const uint32_t word = load_u32(g.words.data() + 4 * b);
+      if (!valid_scale_word(word)) r.throw_at(static_cast<int>(ErrorCode::kCorruptData), words_at + 4 * b, str("scale word ", word, " has no exponent"));
+    }
     if (all_zero(g.words)) g.slices = 0;
     if (packets > 0xffffffffu - slices) r.corrupt("too many packets");
     packets += g.slices;
@@ -248,7 +254,7 @@ uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<c
     }
     std::vector<std::span<const uint8_t>> alone(g.slices);
     for (uint32_t p = 0; p < g.slices; ++p) {
-      if (payloads[p].empty()) continue;
+      if (payloads[p].data() == nullptr) continue;
       alone[p] = payloads[p];
       try {
         t.codec->merge(alone, g.words, g.shape, segment);

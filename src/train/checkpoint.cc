@@ -70,8 +70,8 @@ void put_run(Sink& sink, const RunState& run) {
   sink.floats(run.client_model);
   sink.words(run.downlink_rounds);
   sink.words(run.heard);
-  for (const uint64_t v : {run.uplink_bytes, run.downlink_bytes, run.messages, run.downloads, run.clients_ok, run.dropped,
-                           run.refused}) {
+  for (const uint64_t v :
+       {run.uplink_bytes, run.downlink_bytes, run.messages, run.downloads, run.clients_ok, run.dropped, run.refused}) {
     sink.u64(v);
   }
   for (const double v : {run.norm2, run.error2, run.seconds}) sink.f64(v);
@@ -93,7 +93,8 @@ class Source {
   }
   std::string text(std::string_view what) {
     const uint32_t n = reader_.u32(what);
-    if (n > limits_.max_name_bytes) reader_.corrupt(what, ": a text of ", n, " bytes, at most ", limits_.max_name_bytes, " expected");
+    if (n > limits_.max_name_bytes)
+      reader_.corrupt(what, ": a text of ", n, " bytes, at most ", limits_.max_name_bytes, " expected");
     const auto bytes = reader_.take(n, what);
     return std::string(bytes.begin(), bytes.end());
   }
@@ -151,15 +152,16 @@ RunState get_run(Source& source) {
   run.client_model = source.floats("model of the clients");
   run.downlink_rounds = source.words("downlink bytes");
   run.heard = source.words("rounds heard");
-  for (uint64_t* v : {&run.uplink_bytes, &run.downlink_bytes, &run.messages, &run.downloads, &run.clients_ok, &run.dropped,
-                      &run.refused}) {
+  for (uint64_t* v :
+       {&run.uplink_bytes, &run.downlink_bytes, &run.messages, &run.downloads, &run.clients_ok, &run.dropped, &run.refused}) {
     *v = r.u64("counters");
   }
   for (double* v : {&run.norm2, &run.error2, &run.seconds}) *v = r.f64("sums");
   const uint64_t n = source.count(kEvaluationBytes, "evaluations");
   for (uint64_t i = 0; i < n; ++i) {
     run.evaluations.push_back(get_evaluation(source, run.codec));
-    if (run.evaluations.back().round > run.round) r.corrupt("an evaluation of round ", run.evaluations.back().round, " in a run of ", run.round);
+    if (run.evaluations.back().round > run.round)
+      r.corrupt("an evaluation of round ", run.evaluations.back().round, " in a run of ", run.round);
   }
   return run;
 }
@@ -182,14 +184,16 @@ Checkpoint parse_checkpoint(std::span<const uint8_t> bytes, std::string_view nam
   if (bytes.size() < kMagic.size() || std::string_view(reinterpret_cast<const char*>(bytes.data()), kMagic.size()) != kMagic) {
     fail(ErrorCode::kCorruptData, name, ": byte 0: no checkpoint of kpd federate (expected ", kMagic, ")");
   }
-  if (bytes.size() < kMagic.size() + 2 + kChecksumBytes) fail(ErrorCode::kCorruptData, name, ": byte 8: the checkpoint is cut short");
+  if (bytes.size() < kMagic.size() + 2 + kChecksumBytes)
+    fail(ErrorCode::kCorruptData, name, ": byte 8: the checkpoint is cut short");
   const uint16_t version = load_u16(bytes.data() + kMagic.size());
   if (version != kVersion) {
     fail(ErrorCode::kUnsupported, name, ": byte 8: checkpoint version ", version, ", this program reads version ", kVersion);
   }
   const auto body = bytes.first(bytes.size() - kChecksumBytes);
   if (crc32(body) != load_u32(body.data() + body.size())) {
-    fail(ErrorCode::kCorruptData, name, ": byte ", body.size(), ": the checksum is wrong: the checkpoint is damaged or cut short");
+    fail(ErrorCode::kCorruptData, name, ": byte ", body.size(),
+         ": the checksum is wrong: the checkpoint is damaged or cut short");
   }
   Source source(body, name, limits);
   source.reader().skip(kMagic.size() + 2, "header");
@@ -198,7 +202,8 @@ Checkpoint parse_checkpoint(std::span<const uint8_t> bytes, std::string_view nam
   checkpoint.environment = source.pairs("environment");
   const uint32_t runs = source.reader().u32("runs");
   for (uint32_t i = 0; i < runs; ++i) checkpoint.runs.push_back(get_run(source));
-  if (!source.reader().at_end()) source.reader().corrupt("the end was expected, ", source.reader().remaining(), " bytes follow");
+  if (!source.reader().at_end())
+    source.reader().corrupt("the end was expected, ", source.reader().remaining(), " bytes follow");
   return checkpoint;
 }
 

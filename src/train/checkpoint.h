@@ -1,5 +1,5 @@
-// train: the checkpoint of a federated run (docs/format/checkpoint.md). Torch-free. What a reader gets is checked for form here and for fit (sizes,
-// settings) by the caller; a file is untrusted like any other input.
+// train: the checkpoint of a federated run (docs/format/checkpoint.md). Torch-free. What a reader gets is checked for form here
+// and for fit (sizes, settings) by the caller; a file is untrusted like any other input.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct RunState {
   uint64_t round = 0;  // rounds done
   std::vector<float> model;
   ServerState server;
-  // Where the downlink sends differences, else empty: what the clients have, the bytes of every round's message and the round each client last heard of.
+  // Where the downlink sends differences, else empty: what the clients have, the bytes of every round's message and the round
+  // each client last heard of.
   std::vector<float> client_model;
   std::vector<uint64_t> downlink_rounds;
   std::vector<uint64_t> heard;
@@ -43,8 +44,8 @@ struct Checkpoint {
 };
 
 std::vector<uint8_t> serialise_checkpoint(const Checkpoint& checkpoint);
-// Throws Error(kCorruptData | kUnsupported | kLimitExceeded) naming `name`, the byte and what was expected. Allocates no more than the bytes
-// account for.
+// Throws Error(kCorruptData | kUnsupported | kLimitExceeded) naming `name`, the byte and what was expected. Allocates no more
+// than the bytes account for.
 Checkpoint parse_checkpoint(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits = {});
 
 // Written beside `path` and renamed when complete. Throws Error(kIo).

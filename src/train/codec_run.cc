@@ -29,7 +29,8 @@ double squared_norm(std::span<const float> values) {
   return sum;
 }
 
-gradient::Encoder make_encoder(const Federation& federation, const std::string& codec, gradient::RunSecret secret, int threads) {
+gradient::Encoder make_encoder(const Federation& federation, const std::string& codec, gradient::RunSecret secret,
+                               int threads) {
   gradient::EncodeOptions options;
   options.threads = threads;
   return gradient::Encoder(federation.task.manifest(), gradient::Codec::parse(codec), secret, options);
@@ -87,8 +88,9 @@ void CodecRun::check_state() const {
   good = good && state_.heard.size() == (sends_difference_ ? federation_.clients.size() : 0);
   for (const uint64_t round : state_.heard) good = good && round <= state_.round;
   if (!good) {
-    fail(ErrorCode::kCorruptData, options_.checkpoint, ": the state of codec ", state_.codec, " does not have the sizes of task ",
-         federation_.task.name(), " (", n, " parameters, ", federation_.clients.size(), " clients)");
+    fail(ErrorCode::kCorruptData, options_.checkpoint, ": the state of codec ", state_.codec,
+         " does not have the sizes of task ", federation_.task.name(), " (", n, " parameters, ", federation_.clients.size(),
+         " clients)");
   }
 }
 
@@ -228,7 +230,8 @@ bool CodecRun::average_updates(uint64_t round) {
   return true;
 }
 
-// One pass over the messages in client order. A message that proves corrupt is marked, and false asks for another pass without it.
+// One pass over the messages in client order. A message that proves corrupt is marked, and false asks for another pass without
+// it.
 bool CodecRun::add_messages(uint64_t round, double& total_weight) {
   total_weight = 0;
   std::fill(average_.begin(), average_.end(), 0.0f);
@@ -287,7 +290,8 @@ bool CodecRun::evaluate() {
   const uint64_t examples = federation_.task.test_examples();
   const size_t chunks = (examples + kTestChunk - 1) / kTestChunk;
   std::vector<TestSum> sums(chunks);
-  for (const auto& worker : federation_.workers) std::copy(state_.model.begin(), state_.model.end(), worker->parameters().begin());
+  for (const auto& worker : federation_.workers)
+    std::copy(state_.model.begin(), state_.model.end(), worker->parameters().begin());
   parallel_for(chunks, static_cast<int>(federation_.workers.size()), [&](size_t i, int worker) {
     if (stopped()) return;
     const uint64_t first = i * kTestChunk;

@@ -1,4 +1,5 @@
-// train: the rounds of one codec's run. Torch-free; everything that a round changes is in RunState and changes only when the round is complete.
+// train: the rounds of one codec's run. Torch-free; everything that a round changes is in RunState and changes only when the
+// round is complete.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,8 @@ inline constexpr uint64_t kServerId = ~uint64_t{0};
 
 class CodecRun {
  public:
-  // `state` is new (round 0) or read from a checkpoint (then its sizes are checked, Error(kCorruptData)); it must outlive the run.
+  // `state` is new (round 0) or read from a checkpoint (then its sizes are checked, Error(kCorruptData)); it must outlive the
+  // run.
   CodecRun(Federation& federation, const std::string& codec, RunState& state, const FederateCallbacks& callbacks);
 
   // Plays round state.round + 1. False if it was stopped; the state is then as before.
@@ -74,7 +76,7 @@ class CodecRun {
   uint64_t run_id_ = 0;
   gradient::RunSecret secret_;
   bool sends_difference_ = false;
-  uint64_t full_model_bytes_ = 0;  // of a float32 message, where differences are sent
+  uint64_t full_model_bytes_ = 0;            // of a float32 message, where differences are sent
   std::vector<gradient::Encoder> encoders_;  // one a worker
   std::optional<gradient::Encoder> downlink_encoder_;
   std::optional<gradient::Decoder> decoder_;

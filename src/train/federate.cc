@@ -28,9 +28,10 @@ void check_count(const char* name, uint64_t value, uint64_t min, uint64_t max) {
 void check_uplink(const std::string& text) {
   const gradient::Codec codec = gradient::Codec::parse(text);
   if (codec.params().scale == gradient::ScaleKind::kBiased) {
-    fail(ErrorCode::kInvalidArgument, "codec: ", text,
-         ": scale=biased shrinks every update by the same factor, which no number of clients averages away; it would need error "
-         "feedback, a memory that clients who take part once in a while do not have. Use scale=unbiased (the default)");
+    fail(
+        ErrorCode::kInvalidArgument, "codec: ", text,
+        ": scale=biased shrinks every update by the same factor, which no number of clients averages away; it would need error "
+        "feedback, a memory that clients who take part once in a while do not have. Use scale=unbiased (the default)");
   }
 }
 
@@ -41,7 +42,8 @@ void check_downlink(const std::string& text) {
   if (!least_error && !(codec.limit_vnmse() < 1)) {
     fail(ErrorCode::kInvalidArgument, "downlink: ", text,
          ": what this codec loses of a difference is sent again with the next one, and an error of ", codec.limit_vnmse(),
-         " of the difference (below 1 is needed) would grow without end. Use more bits, or scale=biased, which the residual makes up for");
+         " of the difference (below 1 is needed) would grow without end. Use more bits, or scale=biased, which the residual "
+         "makes up for");
   }
 }
 
@@ -107,7 +109,8 @@ std::vector<RunState> load_runs(const Task& task, const FederateOptions& options
                              "; the run continues, but not with the same bits as without a stop"));
   });
   if (checkpoint.runs.size() > options.codecs.size()) {
-    fail(ErrorCode::kCorruptData, options.checkpoint, ": holds ", checkpoint.runs.size(), " runs of ", options.codecs.size(), " codecs");
+    fail(ErrorCode::kCorruptData, options.checkpoint, ": holds ", checkpoint.runs.size(), " runs of ", options.codecs.size(),
+         " codecs");
   }
   for (size_t i = 0; i < checkpoint.runs.size(); ++i) {
     const RunState& run = checkpoint.runs[i];
@@ -159,7 +162,8 @@ class Loop {
   FederateResult play() {
     uint64_t done = 0;
     for (const RunState& run : runs_) done += run.round;
-    if (callbacks_.on_start) callbacks_.on_start((options_.rounds * options_.codecs.size() - done) * options_.clients_per_round);
+    if (callbacks_.on_start)
+      callbacks_.on_start((options_.rounds * options_.codecs.size() - done) * options_.clients_per_round);
     FederateResult result;
     for (size_t i = 0; i < options_.codecs.size() && !result.stopped; ++i) {
       if (i == runs_.size()) runs_.emplace_back();

@@ -75,7 +75,7 @@ class ImageCnnWorker final : public Worker {
   double step(std::span<const uint32_t> batch, float rate, CounterRng& random) override {
     use_one_thread();
     const auto n = static_cast<int64_t>(batch.size());
-    const Tensor images = at::empty({n, 1, kSide, kSide});
+    const Tensor images = make_images(n);
     const Tensor labels = at::empty({n}, at::kLong);
     for (int64_t i = 0; i < n; ++i) load(data_.train, batch[static_cast<size_t>(i)], i, images, labels);
     Tensor drop_pooled = at::empty({n, kPooled});
@@ -98,7 +98,7 @@ class ImageCnnWorker final : public Worker {
     TestSum sum;
     for (uint64_t done = 0; done < count; done += kTestBatch) {
       const auto n = static_cast<int64_t>(std::min<uint64_t>(kTestBatch, count - done));
-      const Tensor images = at::empty({n, 1, kSide, kSide});
+      const Tensor images = make_images(n);
       const Tensor labels = at::empty({n}, at::kLong);
       for (int64_t i = 0; i < n; ++i) load(data_.test, first + done + static_cast<uint64_t>(i), i, images, labels);
       const Tensor hidden = at::relu(at::linear(features(images), tensors_[4], tensors_[5]));
@@ -118,10 +118,18 @@ class ImageCnnWorker final : public Worker {
     labels.data_ptr<int64_t>()[row] = set.labels[index];
   }
 
-  // [n, kPooled]. ReLU after the pooling equals ReLU before it and touches a quarter of the values.
+  // Channels last in memory: max_pool2d is 14 times and the second convolution 1.4 times as fast so, and the layers take the
+  // format from here.
+  static Tensor make_images(int64_t n) {
+    return at::empty({n, 1, kSide, kSide}, at::kFloat, std::nullopt, at::kCPU, false, at::MemoryFormat::ChannelsLast);
+  }
+
+  // [n, kPooled], in the order row, column, channel. ReLU after the pooling equals ReLU before it and touches a quarter of the
+  // values.
   Tensor features(const Tensor& images) const {
     const Tensor first = at::relu(at::conv2d(images, tensors_[0], tensors_[1]));
-    return at::relu(at::max_pool2d(at::conv2d(first, tensors_[2], tensors_[3]), 2)).flatten(1);
+    const Tensor pooled = at::max_pool2d(at::conv2d(first, tensors_[2], tensors_[3]), 2);
+    return at::relu(pooled.permute({0, 2, 3, 1}).flatten(1));
   }
 
   const ImageData& data_;

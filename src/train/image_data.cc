@@ -12,8 +12,8 @@
 namespace kpd::train {
 namespace {
 
-// "emnist-byclass-" of "emnist-byclass-train-images-idx3-ubyte.gz" if the name ends in `part` ("train-images-idx3-ubyte", dashes or dots before
-// idx) with or without .gz.
+// "emnist-byclass-" of "emnist-byclass-train-images-idx3-ubyte.gz" if the name ends in `part` ("train-images-idx3-ubyte",
+// dashes or dots before idx) with or without .gz.
 bool match(std::string_view name, std::string_view part, std::string& prefix) {
   std::string plain(name);
   if (plain.ends_with(".gz")) plain.resize(plain.size() - 3);
@@ -40,7 +40,8 @@ std::vector<std::string> list_folder(const std::string& folder) {
 }
 
 // The path of the file whose name ends in one of `parts`.
-std::string find_file(const std::string& folder, const std::vector<std::string>& names, std::span<const std::string_view> parts) {
+std::string find_file(const std::string& folder, const std::vector<std::string>& names,
+                      std::span<const std::string_view> parts) {
   std::set<std::string> prefixes;
   std::string found, prefix;
   for (const std::string_view part : parts) {
@@ -71,9 +72,11 @@ ImageSet load_set(const std::string& folder, const std::vector<std::string>& nam
   if (pixels.shape.size() != 3) {
     fail(ErrorCode::kCorruptData, image_path, ": ", pixels.shape.size(), " dimensions, expected 3 (images, rows, columns)");
   }
-  if (classes.shape.size() != 1) fail(ErrorCode::kCorruptData, label_path, ": ", classes.shape.size(), " dimensions, expected 1");
+  if (classes.shape.size() != 1)
+    fail(ErrorCode::kCorruptData, label_path, ": ", classes.shape.size(), " dimensions, expected 1");
   if (pixels.shape[0] != classes.shape[0]) {
-    fail(ErrorCode::kCorruptData, label_path, ": ", classes.shape[0], " labels for the ", pixels.shape[0], " images of ", image_path);
+    fail(ErrorCode::kCorruptData, label_path, ": ", classes.shape[0], " labels for the ", pixels.shape[0], " images of ",
+         image_path);
   }
   if (pixels.shape[1] != 28 || pixels.shape[2] != 28 || pixels.shape[0] == 0) {
     fail(ErrorCode::kCorruptData, image_path, ": ", pixels.shape[0], " images of ", pixels.shape[1], "x", pixels.shape[2],

@@ -47,7 +47,8 @@ void adam_step(const FederateOptions& options, std::span<const float> difference
 
 }  // namespace
 
-void server_step(const FederateOptions& options, std::span<const float> difference, std::span<float> model, ServerState& state) {
+void server_step(const FederateOptions& options, std::span<const float> difference, std::span<float> model,
+                 ServerState& state) {
   ++state.steps;
   if (options.server == Server::kSgd) {
     sgd_step(options, difference, model, state);

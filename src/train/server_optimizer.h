@@ -1,4 +1,5 @@
-// train: the server's step (FedOpt, Reddi et al., ICLR 2021, algorithm 1) on flat vectors. Torch-free; IEEE + - * / sqrt in float only, element by element.
+// train: the server's step (FedOpt, Reddi et al., ICLR 2021, algorithm 1) on flat vectors. Torch-free; IEEE + - * / sqrt in
+// float only, element by element.
 #pragma once
 
 #include <cstdint>

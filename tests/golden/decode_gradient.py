@@ -920,8 +920,8 @@ def sha256_of(tensors):
 
 # ---------------------------------------------------------------- 13.2 Packets
 
-class LossyBits:
-    """A bit string of a payload; values(widths) reads numbers bit by bit."""
+class PayloadBits:
+    """The bit string at the front of a payload."""
 
     def __init__(self, payload):
         self.bits, self.at = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little"), 0
@@ -939,75 +939,80 @@ def slice_range(codes, slices, p):
     return codes * p // slices, codes * (p + 1) // slices
 
 
-def decode_group_fixed(record, keys, blocks, words, slices):
-    """slices: payload or None. Returns the values of the group's blocks."""
-    plans = [eden_fixed_parts(b.n, record["rate"]) for b in blocks]
-    coded = [np.zeros(kept, dtype=F32) for kept, _ in plans]
+def places_of(blocks, codes, words, slices, p):
+    """(block, code) of each code of slice p."""
+    return [(k, i) for k in range(len(blocks)) if words[k] != 0 for i in range(*slice_range(codes[k], slices, p))]
+
+
+def read_fixed_payload(record, parts, places, payload):
+    """The value of each code; `parts` are those of the blocks' plans."""
+    bits, values = PayloadBits(payload), []
+    widths = [np.concatenate([np.full(count, b) for count, b in plan]) for plan in parts]
+    for k, i in places:
+        sign, magnitude = bits.take(1)[0], 0
+        for bit in bits.take(widths[k][i] - 1):
+            magnitude = 2 * magnitude + bit
+        level = F32(1) if record["rate"] <= 65536 else level_table(int(widths[k][i]))[magnitude]
+        values.append(-level if sign else level)
+    require(bits.bytes_taken() == len(payload), "bytes after the last code of a payload")
+    return values
+
+
+def read_entropy_payload(table, places, payload):
+    """The value of each code, and whether it was escaped."""
+    bits = PayloadBits(payload)
+    low = [int(sum(bit << q for q, bit in enumerate(bits.take(table.raw_bits)))) for _ in places]
+    r = Reader(payload, bits.bytes_taken())
+    rans = Rans(r.take(r.number("I")))
+    symbols = rans.run(table.frequencies[0], len(places))
+    rans.finish()
+    escaped = [s == table.escape for s in symbols]
+    values = [F32(r.number("h") * table.step) if e else table.values[(int(s) << table.raw_bits) + raw]
+              for e, s, raw in zip(escaped, symbols, low)]
+    require(r.left() == 0, "bytes after the last escape of a payload")
+    return values, escaped
+
+
+def decode_group(record, keys, blocks, words, slices):
+    """slices: payload or None, one each. Returns the values of the group's blocks."""
+    entropy = bool(record["flags"] & 1)
+    table = step_table(record["param"], False) if entropy else None
+    plans = [(b.n, []) if entropy else eden_fixed_parts(b.n, record["rate"]) for b in blocks]
+    codes = [kept for kept, _ in plans]
+    coded = [np.zeros(n, dtype=F32) for n in codes]
+    if entropy:
+        largest = [float(table.largest)] * len(blocks)
+    else:
+        largest = [1.0 if record["rate"] <= 65536 else max(float(level_table(b)[-1]) for _, b in parts) for _, parts in plans]
     arrived = [0] * len(blocks)
     for p, payload in enumerate(slices):
         if payload is None:
             continue
-        bits = LossyBits(payload)
-        for k, word in enumerate(words):
-            if word == 0:
-                continue
-            kept, parts = plans[k]
-            first, last = slice_range(kept, len(slices), p)
-            arrived[k] += last - first
-            widths = np.concatenate([np.full(count, b) for count, b in parts])
-            for i in range(first, last):
-                sign, magnitude = bits.take(1)[0], 0
-                for bit in bits.take(widths[i] - 1):
-                    magnitude = 2 * magnitude + bit
-                level = F32(1) if record["rate"] <= 65536 else level_table(int(widths[i]))[magnitude]
-                coded[k][i] = -level if sign else level
-        require(bits.bytes_taken() == len(payload), "bytes after the last code of a payload")
+        places = places_of(blocks, codes, words, len(slices), p)
+        try:
+            if entropy:
+                values, escaped = read_entropy_payload(table, places, payload)
+            else:
+                values, escaped = read_fixed_payload(record, [parts for _, parts in plans], places, payload), [False] * len(places)
+        except Corrupt:
+            continue  # counts as lost
+        for (k, i), value, e in zip(places, values, escaped):
+            coded[k][i] = value
+            arrived[k] += 1
+            if e:
+                largest[k] = max(largest[k], abs(float(value)))
     out = []
     for k, (block, word) in enumerate(zip(blocks, words)):
         if word == 0 or arrived[k] == 0:
             out.append(np.zeros(block.n, dtype=F32))
             continue
-        kept, parts = plans[k]
         y = coded[k]
-        if kept < block.n:
+        if codes[k] < block.n:
             start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
             y = np.zeros(block.n, dtype=F32)
-            y[(start + np.arange(kept)) % block.n] = coded[k]
-        largest = 1.0 if record["rate"] <= 65536 else max(float(level_table(b)[-1]) for _, b in parts)
-        out.append(finish_eden_block(y, record, keys, block, word, largest, kept / arrived[k]))
-    return np.concatenate(out)
-
-
-def decode_group_entropy(record, keys, blocks, words, slices):
-    table = step_table(record["param"], False)
-    y = [np.zeros(b.n, dtype=F32) for b in blocks]
-    largest = [float(table.largest)] * len(blocks)
-    arrived = [0] * len(blocks)
-    for p, payload in enumerate(slices):
-        if payload is None:
-            continue
-        places = [(k, i) for k, word in enumerate(words) if word != 0 for i in range(*slice_range(blocks[k].n, len(slices), p))]
-        bits = LossyBits(payload)
-        low = [int(sum(bit << q for q, bit in enumerate(bits.take(table.raw_bits)))) for _ in places]
-        r = Reader(payload, bits.bytes_taken())
-        rans = Rans(r.take(r.number("I")))
-        symbols = rans.run(table.frequencies[0], len(places))
-        rans.finish()
-        for (k, i), s, raw in zip(places, symbols, low):
-            arrived[k] += 1
-            if s == table.escape:
-                y[k][i] = F32(r.number("h") * table.step)
-                largest[k] = max(largest[k], abs(float(y[k][i])))
-            else:
-                y[k][i] = table.values[(int(s) << table.raw_bits) + raw]
-        require(r.left() == 0, "bytes after the last escape of a payload")
-    out = []
-    for k, (block, word) in enumerate(zip(blocks, words)):
-        if word == 0 or arrived[k] == 0:
-            out.append(np.zeros(block.n, dtype=F32))
-        else:
-            bound = float(F32(largest[k]) + F32(table.step))
-            out.append(finish_eden_block(y[k], record, keys, block, word, bound, block.n / arrived[k]))
+            y[(start + np.arange(codes[k])) % block.n] = coded[k]
+        bound = float(F32(largest[k]) + F32(table.step)) if entropy else largest[k]
+        out.append(finish_eden_block(y, record, keys, block, word, bound, codes[k] / arrived[k]))
     return np.concatenate(out)
 
 
@@ -1050,9 +1055,9 @@ def decode_packets(parts, secret):
             payloads.setdefault(order[index], packet[12:-4])
     for g, (index, blocks, words, slices) in enumerate(groups):
         t = tensors[index]
-        decode_group = decode_group_entropy if t["record"]["flags"] & 1 else decode_group_fixed
         t["parts"].append(decode_group(t["record"], t["keys"], blocks, words, [payloads.get((g, p)) for p in range(slices)]))
-    return [(f"tensor {i}", np.concatenate(t["parts"]) if t["parts"] else np.zeros(0, dtype=F32)) for i, t in enumerate(tensors)]
+    # Added to an accumulator of zeros, as packets always are: no value is -0.
+    return [(f"tensor {i}", np.concatenate([np.zeros(0, dtype=F32), *t["parts"]]) + F32(0)) for i, t in enumerate(tensors)]
 
 
 def read_packet_file(data):

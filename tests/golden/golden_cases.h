@@ -31,7 +31,7 @@ enum class Edit : uint8_t {
   kExponent,   // the first record's exponent set; the encoder writes 0
   kStreamed,   // a message, by begin_stream
   kPackets,    // a message in packets of 64 bytes of codes, every third lost: a count of parts (u32), then control part and
-             // packets, each behind its length (u32)
+               // packets, each behind its length (u32)
 };
 
 struct GoldenCase {

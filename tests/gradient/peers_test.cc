@@ -74,6 +74,25 @@ TEST(Peers, BytesDependOnNothingButInputAndKeys) {
   }
 }
 
+// The same 64 blocks in the first and in the second segment of a tensor: the codes differ, both decode.
+TEST(Peers, EverySegmentHasItsOwnRandomWords) {
+  for (const char* spec : {"drive", "drive+", "sq:bits=0.5", "sq", "hadamard-sq", "kashin-sq", "qsgd", "terngrad"}) {
+    PeerCodec codec(str(spec, std::string_view(spec).find(':') == std::string_view::npos ? ":" : ",", "block=64"));
+    const std::vector<float> x = normal_vector(4096, 5);
+    std::vector<uint8_t> bytes[2];
+    for (uint64_t i = 0; i < 2; ++i) {
+      const SegmentShape shape = segment_shape(3 * 4096, 64, i);
+      SegmentStats stats;
+      bytes[i].resize(codec.codec->segment_bytes(shape));
+      bytes[i].resize(codec.codec->encode(x, shape, PeerCodec::keys(3), bytes[i], codec.scratch, stats));
+      std::vector<float> decoded(4096);
+      codec.codec->decode(bytes[i], shape, PeerCodec::keys(3), 1, false, decoded, codec.scratch);
+      EXPECT_NEAR(squared_distance(decoded, x), stats.error2, 1e-4 * stats.error2) << spec;
+    }
+    EXPECT_NE(bytes[0], bytes[1]) << spec;
+  }
+}
+
 TEST(Peers, SizesAreTheStatedBits) {
   const auto bits_of = [](const char* spec, size_t n) {
     PeerCodec codec(spec);

@@ -92,7 +92,8 @@ TEST(Checkpoint, EveryFlippedByteIsRefused) {
   }
 }
 
-// Valid checksum, hostile inside: every aligned and unaligned 8 bytes replaced by a huge count must be refused or harmless, never allocated.
+// Valid checksum, hostile inside: every aligned and unaligned 8 bytes replaced by a huge count must be refused or harmless,
+// never allocated.
 TEST(Checkpoint, HugeCountsUnderAValidChecksumAllocateNothing) {
   const auto whole = serialise_checkpoint(example());
   size_t refused = 0;

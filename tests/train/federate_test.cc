@@ -145,23 +145,23 @@ TEST_P(FederateResume, TwoRoundsAndTwoMoreEqualFour) {
   for (size_t i = 0; i < straight.codecs.size(); ++i) expect_same_run(straight.codecs[i], resumed.codecs[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, FederateResume,
-    testing::Values(ResumeCase{"adam", [](FederateOptions&) {}}, ResumeCase{"sgd", [](FederateOptions& o) { o.server = Server::kSgd; }},
-                    ResumeCase{"momentum",
-                               [](FederateOptions& o) {
-                                 o.server = Server::kSgd;
-                                 o.server_momentum = 0.9;
-                               }},
-                    ResumeCase{"drop_and_clip",
-                               [](FederateOptions& o) {
-                                 o.drop = 0.3;
-                                 o.clip = 0.1;
-                                 o.sampling = Sampling::kWeighted;
-                                 o.local_epochs = 2;
-                               }},
-                    ResumeCase{"downlink", [](FederateOptions& o) { o.downlink = "eden:bits=2"; }}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, FederateResume,
+                         testing::Values(ResumeCase{"adam", [](FederateOptions&) {}},
+                                         ResumeCase{"sgd", [](FederateOptions& o) { o.server = Server::kSgd; }},
+                                         ResumeCase{"momentum",
+                                                    [](FederateOptions& o) {
+                                                      o.server = Server::kSgd;
+                                                      o.server_momentum = 0.9;
+                                                    }},
+                                         ResumeCase{"drop_and_clip",
+                                                    [](FederateOptions& o) {
+                                                      o.drop = 0.3;
+                                                      o.clip = 0.1;
+                                                      o.sampling = Sampling::kWeighted;
+                                                      o.local_epochs = 2;
+                                                    }},
+                                         ResumeCase{"downlink", [](FederateOptions& o) { o.downlink = "eden:bits=2"; }}),
+                         [](const auto& test) { return test.param.name; });
 
 TEST(Federate, StopLeavesACheckpointThatContinuesWithTheSameBits) {
   const Folder folder;
@@ -332,7 +332,8 @@ TEST(Federate, CompressedDownlinkTrainsAndIsCountedWithWhatAbsentClientsMissed) 
   const CodecResult plain = federate(task, options).codecs[0];
   options.downlink = "bf16";
   const CodecResult half = federate(task, options).codecs[0];
-  EXPECT_NEAR(static_cast<double>(half.downlink_bytes), 0.5 * static_cast<double>(plain.downlink_bytes), 0.15 * static_cast<double>(plain.downlink_bytes));
+  EXPECT_NEAR(static_cast<double>(half.downlink_bytes), 0.5 * static_cast<double>(plain.downlink_bytes),
+              0.15 * static_cast<double>(plain.downlink_bytes));
   EXPECT_GT(half.final_accuracy, plain.final_accuracy - 0.03);
 
   options.downlink = "eden:bits=4";

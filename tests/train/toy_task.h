@@ -71,7 +71,8 @@ class ToyWorker final : public Worker {
       if (dropped) continue;
       for (uint32_t k = 0; k < kToyClasses; ++k) {
         const float d = p[k] - (task_.labels_[example] == k ? 1.0f : 0.0f);
-        for (uint32_t f = 0; f < kToyFeatures; ++f) gradient[k * kToyFeatures + f] += d * task_.features_[example * kToyFeatures + f];
+        for (uint32_t f = 0; f < kToyFeatures; ++f)
+          gradient[k * kToyFeatures + f] += d * task_.features_[example * kToyFeatures + f];
         gradient[kToyClasses * kToyFeatures + k] += d;
       }
     }
@@ -97,7 +98,8 @@ class ToyWorker final : public Worker {
     float total = 0;
     for (uint32_t k = 0; k < kToyClasses; ++k) {
       p[k] = model_[kToyClasses * kToyFeatures + k];
-      for (uint32_t f = 0; f < kToyFeatures; ++f) p[k] += model_[k * kToyFeatures + f] * task_.features_[example * kToyFeatures + f];
+      for (uint32_t f = 0; f < kToyFeatures; ++f)
+        p[k] += model_[k * kToyFeatures + f] * task_.features_[example * kToyFeatures + f];
     }
     const float top = *std::max_element(p, p + kToyClasses);
     for (uint32_t k = 0; k < kToyClasses; ++k) total += p[k] = std::exp(p[k] - top);

@@ -139,17 +139,19 @@ class Report {
     print(fmt::format("\n{:<{}} {:>9} {:>10} {:>10} {:>10} {:>8} {:>8} {:>9}", "codec", width, "accuracy", "up MB", "saved MB",
                       "down MB", "ratio", "total", "seconds"));
     for (const auto& r : results) {
-      print(fmt::format("{:<{}} {:>9.4f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>9.1f}", r.codec, width, r.final_accuracy,
-                        static_cast<double>(r.uplink_bytes) / kMega,
+      print(fmt::format("{:<{}} {:>9.4f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>9.1f}", r.codec, width,
+                        r.final_accuracy, static_cast<double>(r.uplink_bytes) / kMega,
                         (static_cast<double>(r.float32_bytes) - static_cast<double>(r.uplink_bytes)) / kMega,
                         static_cast<double>(r.downlink_bytes) / kMega, r.ratio(), r.total_ratio(), r.seconds));
     }
-    print(fmt::format("accuracy: mean after each of the last {} rounds; up, down: all bytes of all messages; ratio: float32 over what was "
-                      "sent up, total: both ways; seed {}",
-                      train::kFinalRounds, seed_));
+    print(fmt::format(
+        "accuracy: mean after each of the last {} rounds; up, down: all bytes of all messages; ratio: float32 over what was "
+        "sent up, total: both ways; seed {}",
+        train::kFinalRounds, seed_));
     for (const auto& r : results) {
       if (r.dropped + r.refused != 0) {
-        print(fmt::format("{}: {} clients answered, {} vanished, {} were refused", r.codec, r.clients_ok, r.dropped, r.refused));
+        print(
+            fmt::format("{}: {} clients answered, {} vanished, {} were refused", r.codec, r.clients_ok, r.dropped, r.refused));
       }
     }
   }
@@ -219,7 +221,8 @@ class UpdateFolder {
 
 int stop(const FederateArgs& args) {
   if (args.checkpoint.empty()) fail(ErrorCode::kCancelled, "interrupted; without --checkpoint FILE nothing was kept");
-  fail(ErrorCode::kCancelled, "interrupted; ", args.checkpoint, " holds all complete rounds: continue with the same options and --resume");
+  fail(ErrorCode::kCancelled, "interrupted; ", args.checkpoint,
+       " holds all complete rounds: continue with the same options and --resume");
 }
 
 int run_federate(const FederateArgs& args) {
@@ -257,7 +260,9 @@ int run_federate(const FederateArgs& args) {
   clear();
   if (result.stopped) return stop(args);
   report.summary(result.codecs);
-  if (!args.plot.empty()) plot_accuracy(args.plot, fmt::format("{}, {} clients a round, seed {}", args.task, options.clients_per_round, options.seed), result.codecs);
+  if (!args.plot.empty())
+    plot_accuracy(args.plot, fmt::format("{}, {} clients a round, seed {}", args.task, options.clients_per_round, options.seed),
+                  result.codecs);
   return kExitOk;
 }
 
@@ -284,12 +289,16 @@ void add_training_options(CLI::App& app, FederateArgs& args) {
 
 void add_options(CLI::App& app, FederateArgs& args) {
   add(app, "--task", args.task, "NAME", "fashion-cnn: the EMNIST network of EDEN's experiments (default)");
-  add(app, "--data", args.data, "DIR", "images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist)");
-  add(app, "--codec", args.codecs, "SPEC", "of the clients' updates, e.g. eden:bits=1; may be repeated: one run each; `kpd codecs` lists them");
-  add(app, "--downlink", args.downlink, "SPEC", "float32 (default) or bf16: the whole model; another codec: the difference, with what it lost sent again");
+  add(app, "--data", args.data, "DIR",
+      "images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist)");
+  add(app, "--codec", args.codecs, "SPEC",
+      "of the clients' updates, e.g. eden:bits=1; may be repeated: one run each; `kpd codecs` lists them");
+  add(app, "--downlink", args.downlink, "SPEC",
+      "float32 (default) or bf16: the whole model; another codec: the difference, with what it lost sent again");
   add_training_options(app, args);
   add(app, "--eval-every", args.eval_every, "N", "rounds between tests (default 5; and after each of the last 10)");
-  add(app, "--save-updates", args.save_updates, "DIR", "write the updates of the first codec's last round, one .safetensors a client");
+  add(app, "--save-updates", args.save_updates, "DIR",
+      "write the updates of the first codec's last round, one .safetensors a client");
   add(app, "--plot", args.plot, "FILE.png", "draw accuracy over rounds and megabytes (gnuplot)");
   add(app, "--checkpoint", args.checkpoint, "FILE", "keep the state there at every test and on Ctrl-C");
   add(app, "--resume", args.resume, "continue from --checkpoint, with the same bits; only --rounds may differ");

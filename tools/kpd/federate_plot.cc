@@ -65,7 +65,8 @@ void run_gnuplot(const std::string& program, const std::string& script_path) {
   char* argv[] = {name.data(), argument.data(), nullptr};
   pid_t child = 0;
   int status = 0;
-  if (posix_spawn(&child, program.c_str(), nullptr, nullptr, argv, environ) != 0) fail(ErrorCode::kIo, "--plot: cannot run ", program);
+  if (posix_spawn(&child, program.c_str(), nullptr, nullptr, argv, environ) != 0)
+    fail(ErrorCode::kIo, "--plot: cannot run ", program);
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail(ErrorCode::kIo, "--plot: ", program, " failed");

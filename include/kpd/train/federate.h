@@ -1,10 +1,11 @@
-// train: federated training with compressed updates, in one process (FedAvg, McMahan et al., AISTATS 2017; FedOpt, Reddi et al., ICLR 2021;
-// the experiment of EDEN, Vargaftik et al., ICML 2022, section 6).
+// train: federated training with compressed updates, in one process (FedAvg, McMahan et al., AISTATS 2017; FedOpt, Reddi et
+// al., ICLR 2021; the experiment of EDEN, Vargaftik et al., ICML 2022, section 6).
 //
-// Every round the server sends the model to a sample of the clients; each trains it on its own examples and sends the difference through a codec;
-// the server decodes the messages with a weighted average in client order and hands the average to its optimizer. All that travels
-// travels as a whole-model message (docs/format/gradient.md) and is counted byte by byte. All randomness comes from the seed, so a run can be repeated,
-// and one that was stopped continues with the same bits. The library never prints: what happens is told through callbacks.
+// Every round the server sends the model to a sample of the clients; each trains it on its own examples and sends the
+// difference through a codec; the server decodes the messages with a weighted average in client order and hands the average to
+// its optimizer. All that travels travels as a whole-model message (docs/format/gradient.md) and is counted byte by byte. All
+// randomness comes from the seed, so a run can be repeated, and one that was stopped continues with the same bits. The library
+// never prints: what happens is told through callbacks.
 #pragma once
 
 #include <cstdint>
@@ -42,15 +43,15 @@ struct FederateOptions {
   Weights weights = Weights::kExamples;
   double drop = 0;  // probability that a client of the sample vanishes after it got the model
   double clip = 0;  // longest L2 norm of a client's difference, before encoding; 0 = any
-  // "float32" and "bf16" send the whole model to every client of the sample. Any other spec sends the difference to what the clients have; the
-  // server keeps what the codec lost and sends it with the next difference. A client that was absent first fetches the
-  // differences it missed, or the whole model in float32 where that is less.
+  // "float32" and "bf16" send the whole model to every client of the sample. Any other spec sends the difference to what the
+  // clients have; the server keeps what the codec lost and sends it with the next difference. A client that was absent first
+  // fetches the differences it missed, or the whole model in float32 where that is less.
   std::string downlink = "float32";
   uint64_t eval_every = 5;  // and after each of the last kFinalRounds rounds
   uint64_t seed = 0;
-  int threads = 1;             // clients trained at the same time; never changes a result
-  std::string checkpoint;      // file to write, empty = none
-  bool resume = false;         // continue from `checkpoint`; its settings must be equal, only `rounds` may differ
+  int threads = 1;         // clients trained at the same time; never changes a result
+  std::string checkpoint;  // file to write, empty = none
+  bool resume = false;     // continue from `checkpoint`; its settings must be equal, only `rounds` may differ
 };
 inline constexpr uint64_t kFinalRounds = 10;
 
@@ -70,11 +71,12 @@ struct CodecResult {
   std::string codec;
   uint64_t rounds = 0;
   std::vector<Evaluation> evaluations;
-  double final_accuracy = 0;  // mean of the evaluations after each of the last kFinalRounds rounds
+  double final_accuracy = 0;         // mean of the evaluations after each of the last kFinalRounds rounds
   double final_accuracy_stderr = 0;  // over the same rounds; they are not independent, so this is no error bar of the method
   uint64_t uplink_bytes = 0, downlink_bytes = 0;
-  uint64_t float32_bytes = 0;        // what the uplink's numbers weigh as float32 without any header
-  uint64_t float32_total_bytes = 0;  // the same for both directions, with the whole model sent down to every client of the sample
+  uint64_t float32_bytes = 0;  // what the uplink's numbers weigh as float32 without any header
+  uint64_t float32_total_bytes =
+      0;  // the same for both directions, with the whole model sent down to every client of the sample
   uint64_t clients_ok = 0, dropped = 0, refused = 0;
   double update_vnmse = 0;  // sum of squared errors of all updates sent, over their sum of squares; exact, from the encoders
   double seconds = 0;
@@ -95,13 +97,14 @@ struct ClientUpdate {
 
 // Each may be empty. All but on_progress and stopped are called on the caller's thread.
 struct FederateCallbacks {
-  std::function<void(uint64_t total)> on_start;             // units of work ahead (clients to train)
-  std::function<void(uint64_t units)> on_progress;          // thread-safe
-  std::function<void(const Evaluation&)> on_evaluation;     // new ones only, not those read from a checkpoint
-  std::function<void(const CodecResult&)> on_codec_done;    // every codec whose rounds are complete, also those finished before
+  std::function<void(uint64_t total)> on_start;           // units of work ahead (clients to train)
+  std::function<void(uint64_t units)> on_progress;        // thread-safe
+  std::function<void(const Evaluation&)> on_evaluation;   // new ones only, not those read from a checkpoint
+  std::function<void(const CodecResult&)> on_codec_done;  // every codec whose rounds are complete, also those finished before
   std::function<void(const ClientUpdate&)> on_update;
   std::function<void(const std::string& text)> on_warning;
-  std::function<bool()> stopped;  // thread-safe, polled at every step; true = abandon the round begun, write the checkpoint, return
+  std::function<bool()>
+      stopped;  // thread-safe, polled at every step; true = abandon the round begun, write the checkpoint, return
 };
 
 struct FederateResult {
@@ -109,15 +112,15 @@ struct FederateResult {
   bool stopped = false;
 };
 
-// Throws Error(kInvalidArgument) naming the option: values out of range, unknown codecs, and codecs that cannot train (a uplink with scale=biased has
-// no error feedback; a downlink difference whose error is not below 1 grows without end). Needs no data.
+// Throws Error(kInvalidArgument) naming the option: values out of range, unknown codecs, and codecs that cannot train (a uplink
+// with scale=biased has no error feedback; a downlink difference whose error is not below 1 grows without end). Needs no data.
 void check_options(const FederateOptions& options);
 
 // The seed that the run in a checkpoint began with. Throws Error(kIo | kCorruptData | kUnsupported).
 uint64_t checkpoint_seed(const std::string& path);
 
-// Throws what check_options throws; Error(kInvalidArgument) if the data has too few examples; Error(kIo | kCorruptData | kMismatch) for a
-// checkpoint that cannot be read or written, is damaged, or belongs to other settings.
+// Throws what check_options throws; Error(kInvalidArgument) if the data has too few examples; Error(kIo | kCorruptData |
+// kMismatch) for a checkpoint that cannot be read or written, is damaged, or belongs to other settings.
 FederateResult federate(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks = {});
 
 }  // namespace kpd::train

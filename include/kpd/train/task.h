@@ -1,5 +1,5 @@
-// train: what the federated loop needs to know of a network and its data. No libtorch type appears here: a task that uses libtorch hides it
-// behind this interface, and the loop, the server and the checkpoints are tested without it.
+// train: what the federated loop needs to know of a network and its data. No libtorch type appears here: a task that uses
+// libtorch hides it behind this interface, and the loop, the server and the checkpoints are tested without it.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,12 @@ struct TestSum {
 class Worker {
  public:
   virtual ~Worker() = default;
-  // The model: all tensors of the manifest one behind another. The caller writes a model here before step() and evaluate() and reads the
-  // trained one from here.
+  // The model: all tensors of the manifest one behind another. The caller writes a model here before step() and evaluate() and
+  // reads the trained one from here.
   virtual std::span<float> parameters() = 0;
-  // One step of SGD on training examples `batch` (at least one): parameters -= rate * gradient of their mean loss. Dropout draws from `random`
-  // only. Returns the mean loss before the step. The result depends on nothing else, in particular not on other workers.
+  // One step of SGD on training examples `batch` (at least one): parameters -= rate * gradient of their mean loss. Dropout
+  // draws from `random` only. Returns the mean loss before the step. The result depends on nothing else, in particular not on
+  // other workers.
   virtual double step(std::span<const uint32_t> batch, float rate, CounterRng& random) = 0;
   // Test examples [first, first + count), without dropout.
   virtual TestSum evaluate(uint64_t first, uint64_t count) = 0;
