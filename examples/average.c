@@ -34,9 +34,11 @@ int main(void) {
     double vnmse = 0;
     const float* tensor = x;
     if (kpd_encode(encoder, &tensor, &ids, message, capacity, &bytes, &vnmse, error, sizeof error) != 0) return failed(error);
-    if (kpd_decode_add(decoder, message, bytes, &ids, 1.0f / kClients, &estimate, error, sizeof error) != 0) return failed(error);
+    if (kpd_decode_add(decoder, message, bytes, &ids, 1.0f / kClients, &estimate, error, sizeof error) != 0)
+      return failed(error);
     for (uint64_t i = 0; i < n; ++i) mean[i] += x[i] / kClients;
-    printf("client %d sent %llu bytes (%.3f bits a number), error %.4f\n", (int)c, (unsigned long long)bytes, 8.0 * (double)bytes / (double)n, vnmse);
+    printf("client %d sent %llu bytes (%.3f bits a number), error %.4f\n", (int)c, (unsigned long long)bytes,
+           8.0 * (double)bytes / (double)n, vnmse);
     sent += bytes;
   }
   double error2 = 0, norm2 = 0;
@@ -44,7 +46,8 @@ int main(void) {
     error2 += (double)(estimate[i] - mean[i]) * (double)(estimate[i] - mean[i]);
     norm2 += (double)mean[i] * (double)mean[i];
   }
-  printf("mean of %d clients from %llu bytes: squared error %.4f of the mean's own square\n", kClients, (unsigned long long)sent, error2 / norm2);
+  printf("mean of %d clients from %llu bytes: squared error %.4f of the mean's own square\n", kClients,
+         (unsigned long long)sent, error2 / norm2);
   kpd_encoder_free(encoder);
   kpd_decoder_free(decoder);
   free(message);

@@ -1,7 +1,9 @@
-// base: which Highway targets kpd is built for. Included before <hwy/...> by every kernel and by base/cpu.cc, so that both agree.
+// base: which Highway targets kpd is built for. Included before <hwy/...> by every kernel and by base/cpu.cc, so that both
+// agree.
 //
-// One target a register width is enough: SSE4, AVX2, AVX-512 on x86 (below SSE4 the scalar reference runs); NEON on ARM, also where SVE is present (kernels keep vectors
-// in arrays, which sizeless SVE types do not allow, and 128 bits already fill such cores' pipes in our loops).
+// One target a register width is enough: SSE4, AVX2, AVX-512 on x86 (below SSE4 the scalar reference runs); NEON on ARM, also
+// where SVE is present (kernels keep vectors in arrays, which sizeless SVE types do not allow, and 128 bits already fill such
+// cores' pipes in our loops).
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS

@@ -1,4 +1,5 @@
-// gradient: rate allocation over blocks; reverse water-filling with the codec's measured curve instead of 4^-b (research: EDEN section 7 A).
+// gradient: rate allocation over blocks; reverse water-filling with the codec's measured curve instead of 4^-b (research: EDEN
+// section 7 A).
 #include "gradient/allocate.h"
 
 #include <algorithm>
@@ -53,7 +54,8 @@ int corner_for(const Hull& h, double energy_per_element, double price) {
 
 }  // namespace
 
-void allocate_rates(std::span<const double> energies, std::span<const uint32_t> lengths, const WireParams& params, std::vector<uint8_t>& rates) {
+void allocate_rates(std::span<const double> energies, std::span<const uint32_t> lengths, const WireParams& params,
+                    std::vector<uint8_t>& rates) {
   const Hull h = convex_hull(params);
   uint64_t elements = 0;
   double most = 0;
@@ -62,7 +64,9 @@ void allocate_rates(std::span<const double> energies, std::span<const uint32_t> 
     most = std::max(most, energies[k] / lengths[k]);
   }
   // In units times elements. Every block pays at least one unit.
-  const uint64_t budget = std::max(static_cast<uint64_t>((static_cast<double>(params.rate) * 20.0 / kRateOne) * static_cast<double>(elements) + 0.5), elements);
+  const uint64_t budget = std::max(
+      static_cast<uint64_t>((static_cast<double>(params.rate) * 20.0 / kRateOne) * static_cast<double>(elements) + 0.5),
+      elements);
   rates.assign(lengths.size(), 1);
   const auto fill = [&](double price) {
     uint64_t spent = 0;

@@ -83,10 +83,11 @@ extern "C" {
 
 const char* kpd_version(void) { return kpd::kVersion; }
 
-int kpd_encoder_new(const char* spec, const uint64_t* counts, size_t n_tensors, const uint8_t* secret, int threads, kpd_encoder** encoder,
-                    char* error, size_t error_bytes) {
+int kpd_encoder_new(const char* spec, const uint64_t* counts, size_t n_tensors, const uint8_t* secret, int threads,
+                    kpd_encoder** encoder, char* error, size_t error_bytes) {
   return guarded(error, error_bytes, [&] {
-    require(spec != nullptr && (counts != nullptr || n_tensors == 0) && secret != nullptr && encoder != nullptr, "spec, counts, secret and encoder");
+    require(spec != nullptr && (counts != nullptr || n_tensors == 0) && secret != nullptr && encoder != nullptr,
+            "spec, counts, secret and encoder");
     *encoder = new kpd_encoder{{manifest_of(counts, n_tensors), gradient::Codec::parse(spec), secret_of(secret), {threads, {}}},
                                std::vector<kpd::TensorView>(n_tensors)};
     for (size_t i = 0; i < n_tensors; ++i) (*encoder)->views[i].count = counts[i];
@@ -112,8 +113,8 @@ int kpd_encode(kpd_encoder* encoder, const float* const* tensors, const kpd_mess
   });
 }
 
-int kpd_decoder_new(const uint64_t* counts, size_t n_tensors, const uint8_t* secret, int threads, kpd_decoder** decoder, char* error,
-                    size_t error_bytes) {
+int kpd_decoder_new(const uint64_t* counts, size_t n_tensors, const uint8_t* secret, int threads, kpd_decoder** decoder,
+                    char* error, size_t error_bytes) {
   return guarded(error, error_bytes, [&] {
     require((counts != nullptr || n_tensors == 0) && secret != nullptr && decoder != nullptr, "counts, secret and decoder");
     *decoder = new kpd_decoder{{manifest_of(counts, n_tensors), secret_of(secret), {threads, {}}},
@@ -124,7 +125,8 @@ int kpd_decoder_new(const uint64_t* counts, size_t n_tensors, const uint8_t* sec
 
 void kpd_decoder_free(kpd_decoder* decoder) { delete decoder; }
 
-int kpd_peek(const kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, kpd_message_ids* ids, char* error, size_t error_bytes) {
+int kpd_peek(const kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, kpd_message_ids* ids, char* error,
+             size_t error_bytes) {
   return guarded(error, error_bytes, [&] {
     require(decoder != nullptr && message != nullptr && ids != nullptr, "decoder, message and ids");
     const gradient::MessageIds got = decoder->decoder.peek({message, bytes});
@@ -132,10 +134,11 @@ int kpd_peek(const kpd_decoder* decoder, const uint8_t* message, uint64_t bytes,
   });
 }
 
-int kpd_decode(kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, const kpd_message_ids* expected, float* const* dst, char* error,
-               size_t error_bytes) {
+int kpd_decode(kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, const kpd_message_ids* expected, float* const* dst,
+               char* error, size_t error_bytes) {
   return guarded(error, error_bytes, [&] {
-    require(decoder != nullptr && message != nullptr && expected != nullptr && dst != nullptr, "decoder, message, expected and dst");
+    require(decoder != nullptr && message != nullptr && expected != nullptr && dst != nullptr,
+            "decoder, message, expected and dst");
     decoder->decoder.decode({message, bytes}, ids_of(*expected), spans_of(*decoder, dst));
   });
 }
@@ -143,7 +146,8 @@ int kpd_decode(kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, con
 int kpd_decode_add(kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, const kpd_message_ids* expected, float weight,
                    float* const* acc, char* error, size_t error_bytes) {
   return guarded(error, error_bytes, [&] {
-    require(decoder != nullptr && message != nullptr && expected != nullptr && acc != nullptr, "decoder, message, expected and acc");
+    require(decoder != nullptr && message != nullptr && expected != nullptr && acc != nullptr,
+            "decoder, message, expected and acc");
     decoder->decoder.decode_add({message, bytes}, ids_of(*expected), weight, spans_of(*decoder, acc));
   });
 }

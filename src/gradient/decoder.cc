@@ -1,4 +1,5 @@
-// gradient: decoding of messages and files (message.h). Everything that can be checked without decoding is checked before a caller's memory is touched.
+// gradient: decoding of messages and files (message.h). Everything that can be checked without decoding is checked before a
+// caller's memory is touched.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -29,8 +30,8 @@ struct OpenTensor {
 // Decodes one segment; an Error gets the stream's name and the place within the stream.
 enum class Into { kSet, kAdd, kAddRotated };
 
-uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint8_t> stream, std::string_view name, float weight,
-                     Into into, std::span<float> dst, Scratch& scratch) {
+uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint8_t> stream, std::string_view name,
+                     float weight, Into into, std::span<float> dst, Scratch& scratch) {
   const bool accumulate = into != Into::kSet;
   const std::span<float> out = dst.subspan(part.shape.first_element, part.shape.elements);
   const int exponent = t.record.params.exponent;
@@ -59,13 +60,14 @@ uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint
   }
 }
 
-void open_tensor(ByteReader& r, size_t index, const Limits& limits, CodecCache& codecs, OpenTensor& tensor, std::vector<Part>& parts,
-                 std::vector<std::span<const uint8_t>>& spans) {
+void open_tensor(ByteReader& r, size_t index, const Limits& limits, CodecCache& codecs, OpenTensor& tensor,
+                 std::vector<Part>& parts, std::vector<std::span<const uint8_t>>& spans) {
   CheckedRecord c = read_record(r, index, limits, codecs);
   find_segments(r, c.record, *c.codec, limits, spans);
   c.record.bytes = r.offset() - c.record.offset;
   for (size_t i = 0; i < spans.size(); ++i) {
-    parts.push_back({static_cast<uint32_t>(index), segment_shape(c.record.count, 1u << c.record.params.log2_block, i), spans[i]});
+    parts.push_back(
+        {static_cast<uint32_t>(index), segment_shape(c.record.count, 1u << c.record.params.log2_block, i), spans[i]});
   }
   tensor.record = c.record;
   tensor.codec = std::move(c.codec);
@@ -73,7 +75,8 @@ void open_tensor(ByteReader& r, size_t index, const Limits& limits, CodecCache& 
 
 void check_end(const ByteReader& r, std::span<const uint8_t> stream) {
   if (r.remaining() != kChecksumBytes) {
-    r.corrupt("the tensors end here, expected the ", kChecksumBytes, "-byte checksum to end the stream of ", stream.size(), " bytes");
+    r.corrupt("the tensors end here, expected the ", kChecksumBytes, "-byte checksum to end the stream of ", stream.size(),
+              " bytes");
   }
 }
 
@@ -104,10 +107,12 @@ StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view na
     }
     if (info.is_file && info.manifest[i].count() != t.record.count) {
       r.throw_at(static_cast<int>(ErrorCode::kCorruptData), t.record.offset,
-                 str("tensor ", printable(info.manifest[i].name), " has ", t.record.count, " elements, its shape says ", info.manifest[i].count()));
+                 str("tensor ", printable(info.manifest[i].name), " has ", t.record.count, " elements, its shape says ",
+                     info.manifest[i].count()));
     }
     if (info.is_file && info.manifest[i].dtype != t.record.dtype) {
-      r.throw_at(static_cast<int>(ErrorCode::kCorruptData), t.record.offset, str("tensor '", info.manifest[i].name, "': record and manifest disagree on the dtype"));
+      r.throw_at(static_cast<int>(ErrorCode::kCorruptData), t.record.offset,
+                 str("tensor '", info.manifest[i].name, "': record and manifest disagree on the dtype"));
     }
     info.tensors.push_back(t.record);
   }
@@ -143,7 +148,8 @@ StreamInfo Decoder::Impl::header(ByteReader& r, std::span<const uint8_t> stream,
   StreamInfo info = read_header(r, stream, options.limits, count);
   if (info.is_file) throw Error(ErrorCode::kMismatch, str(r.name(), ": this is a file, expected a message"));
   if (info.manifest_hash != hash || *count != manifest.size()) {
-    throw Error(ErrorCode::kMismatch, str(r.name(), ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
+    throw Error(ErrorCode::kMismatch,
+                str(r.name(), ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
   }
   return info;
 }
@@ -176,7 +182,8 @@ void Decoder::Impl::open(ByteReader& r, std::span<const uint8_t> stream, uint32_
     if (t.record.count != counts[i]) {
       r.corrupt("tensor '", manifest[i].name, "' has ", t.record.count, " elements, the manifest says ", counts[i]);
     }
-    if (t.record.dtype != manifest[i].dtype) r.corrupt("tensor '", manifest[i].name, "': record and manifest disagree on the dtype");
+    if (t.record.dtype != manifest[i].dtype)
+      r.corrupt("tensor '", manifest[i].name, "': record and manifest disagree on the dtype");
   }
   check_end(r, stream);
 }
@@ -191,7 +198,8 @@ void Decoder::Impl::join_rotated_sum(std::string_view name) {
     if (first) {
       rotated_params.push_back(p);
       rotated_keys.push_back(tensors[i].keys);
-    } else if (p.log2_block != rotated_params[i].log2_block || p.rounds != rotated_params[i].rounds || p.method != rotated_params[i].method ||
+    } else if (p.log2_block != rotated_params[i].log2_block || p.rounds != rotated_params[i].rounds ||
+               p.method != rotated_params[i].method ||
                (p.method != 0 && tensors[i].keys.rotation != rotated_keys[i].rotation)) {
       throw Error(ErrorCode::kMismatch, str(name, ": tensor ", i, " has another rotation than the sum it is added to"));
     }
@@ -200,10 +208,12 @@ void Decoder::Impl::join_rotated_sum(std::string_view name) {
 
 void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
                         std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
-  if (dst.size() != manifest.size()) fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");
+  if (dst.size() != manifest.size())
+    fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");
   for (size_t i = 0; i < dst.size(); ++i) {
     if (dst[i].size() != counts[i]) {
-      fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", dst[i].size(), " floats, expected ", counts[i]);
+      fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", dst[i].size(),
+           " floats, expected ", counts[i]);
     }
   }
   ByteReader r(stream, name);
@@ -217,8 +227,8 @@ void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expec
   // By reference: a std::function of so many captures would allocate.
   const auto decode_one = [&](size_t i, int worker) {
     const Part& part = parts[i];
-    saturated[static_cast<size_t>(worker)] += decode_part(part, tensors[part.tensor], stream, name, weight, into, dst[part.tensor],
-                                                          scratch[static_cast<size_t>(worker)]);
+    saturated[static_cast<size_t>(worker)] += decode_part(part, tensors[part.tensor], stream, name, weight, into,
+                                                          dst[part.tensor], scratch[static_cast<size_t>(worker)]);
   };
   parallel_for(parts.size(), options.threads, std::cref(decode_one));
   if (report == nullptr) return;
@@ -263,7 +273,8 @@ void Decoder::decode_rotated_add(std::span<const uint8_t> message, const Message
 
 void Decoder::finish_rotated(std::span<const std::span<float>> acc) {
   Impl& m = *impl_;
-  if (acc.size() != m.manifest.size()) fail(ErrorCode::kInvalidArgument, "finish_rotated: ", acc.size(), " tensors, the manifest has ", m.manifest.size());
+  if (acc.size() != m.manifest.size())
+    fail(ErrorCode::kInvalidArgument, "finish_rotated: ", acc.size(), " tensors, the manifest has ", m.manifest.size());
   for (size_t i = 0; i < m.rotated_keys.size(); ++i) {
     const WireParams& p = m.rotated_params[i];
     if (p.method == 0) continue;
@@ -278,12 +289,14 @@ void Decoder::finish_rotated(std::span<const std::span<float>> acc) {
   m.rotated_params.clear();
 }
 
-void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info, size_t index, std::span<float> dst, int threads,
-                        DecodeReport* report, std::string_view name) {
-  if (!info.is_file) fail(ErrorCode::kMismatch, name, ": this is a message; without its run secret only its receiver can decode it");
+void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info, size_t index, std::span<float> dst,
+                        int threads, DecodeReport* report, std::string_view name) {
+  if (!info.is_file)
+    fail(ErrorCode::kMismatch, name, ": this is a message; without its run secret only its receiver can decode it");
   if (index >= info.tensors.size()) fail(ErrorCode::kInvalidArgument, "tensor ", index, " of ", info.tensors.size());
   const TensorRecord& record = info.tensors[index];
-  if (dst.size() != record.count) fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " floats given, tensor ", index, " has ", record.count);
+  if (dst.size() != record.count)
+    fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " floats given, tensor ", index, " has ", record.count);
   ByteReader r(stream, name);
   r.skip(record.offset, "earlier tensors");
   OpenTensor t;
@@ -291,7 +304,8 @@ void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info,
   std::vector<std::span<const uint8_t>> spans;
   CodecCache codecs;
   open_tensor(r, index, Limits{}, codecs, t, parts, spans);
-  if (t.record.count != record.count) r.corrupt("tensor ", index, " has ", t.record.count, " elements, ", record.count, " when it was inspected");
+  if (t.record.count != record.count)
+    r.corrupt("tensor ", index, " has ", t.record.count, " elements, ", record.count, " when it was inspected");
   t.keys = tensor_keys(RunSecret::from_seed(info.seed), MessageIds{}, index, t.record.params);
   const int n_threads = threads <= 0 ? hardware_threads() : threads;
   std::vector<Scratch> scratch(static_cast<size_t>(n_threads));

@@ -97,7 +97,11 @@ void throw_nonfinite(std::span<const float> x, uint64_t offset) {
 }
 
 MethodEntry eden_entry() {
-  return {{2, "eden", "0.05..8", "yes, for a uniform rotation; dither=shared: exactly", "1/E[Q(Z)^2] - 1",
+  return {{2,
+           "eden",
+           "0.05..8",
+           "yes, for a uniform rotation; dither=shared: exactly",
+           "1/E[Q(Z)^2] - 1",
            "EDEN, Vargaftik et al., ICML 2022",
            {"bits", "code", "scale", "rounds", "block", "dither", "allocate"}},
           parse_eden,

@@ -1,5 +1,5 @@
-// gradient: EDEN (Vargaftik et al., "EDEN: Communication-Efficient and Robust Distributed Mean Estimation for Federated Learning", ICML 2022). Private:
-// what the fixed-rate code, the entropy code and the packets share.
+// gradient: EDEN (Vargaftik et al., "EDEN: Communication-Efficient and Robust Distributed Mean Estimation for Federated
+// Learning", ICML 2022). Private: what the fixed-rate code, the entropy code and the packets share.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ std::unique_ptr<SegmentCodec> make_eden_fixed(const WireParams& params);
 std::unique_ptr<SegmentCodec> make_eden_entropy(const WireParams& params);
 double eden_limit(const WireParams& params);
 
-inline constexpr uint32_t kRateOne = 65536;   // WireParams::rate of one bit
-inline constexpr uint32_t kMinRate = 3277;    // .05 bit
+inline constexpr uint32_t kRateOne = 65536;  // WireParams::rate of one bit
+inline constexpr uint32_t kMinRate = 3277;   // .05 bit
 inline constexpr uint32_t kMaxRate = 8 * kRateOne;
 inline constexpr double kReseedFactor = 4.0;  // a block is re-seeded if its error exceeds this times the limit
 inline constexpr int kAllocationRates = 160;  // of kFlagAllocate: i + 1 units of kRateUnit bits
 
 uint32_t rate_of_units(uint8_t units);  // kFlagAllocate's rate i * kRateUnit as a WireParams::rate
 
-// How the codes of one fixed-rate block lie: `kept` of the `length` rotated coordinates are coded, starting at a seeded window, in one or two
-// parts: first `parts[0].n` coordinates with parts[0].bits, then the others with one bit less.
+// How the codes of one fixed-rate block lie: `kept` of the `length` rotated coordinates are coded, starting at a seeded window,
+// in one or two parts: first `parts[0].n` coordinates with parts[0].bits, then the others with one bit less.
 struct EdenPlan {
   struct Part {
     uint32_t n = 0;
@@ -46,10 +46,10 @@ void randomize_zeros(std::span<float> y, const transform::BlockKey& own);
 
 // Sums over the coded coordinates of one rotated block, in the units of the true rotated vector.
 struct BlockSums {
-  double x2 = 0;      // |x|^2
-  double kept2 = 0;   // |y_K|^2
-  double dot = 0;     // <y_K, q>
-  double q2 = 0;      // |q|^2
+  double x2 = 0;             // |x|^2
+  double kept2 = 0;          // |y_K|^2
+  double dot = 0;            // <y_K, q>
+  double q2 = 0;             // |q|^2
   double inverse_share = 1;  // n / k
 };
 // The scale S that the kind asks for (EDEN section 1.1; below 1 bit (|y_K|^2/<y_K,q>) n/k); 0 where it does not exist.
@@ -57,15 +57,17 @@ double block_scale(ScaleKind kind, const BlockSums& sums);
 // S^2 |q|^2 - 2 S <y,q> + |y|^2, never below 0.
 double block_error(double scale, const BlockSums& sums);
 
-// x[n] -> y: scaled by a power of two so that nothing overflows, rotated. Returns the factor u with y = u R x. `max_abs_bits` as from kernels::magnitude.
+// x[n] -> y: scaled by a power of two so that nothing overflows, rotated. Returns the factor u with y = u R x. `max_abs_bits`
+// as from kernels::magnitude.
 double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const transform::BlockKey& key, float* y);
 
-// dst = (or += weight *) scale / gain * R^-1 y, where y (overwritten) holds reconstruction values of at most `max_level`. Values beyond the float
-// range saturate; returns how many did.
-uint64_t unrotate_block(std::span<float> y, int rounds, const transform::BlockKey& key, double scale, double max_level, float weight,
-                        bool accumulate, float* dst);
+// dst = (or += weight *) scale / gain * R^-1 y, where y (overwritten) holds reconstruction values of at most `max_level`.
+// Values beyond the float range saturate; returns how many did.
+uint64_t unrotate_block(std::span<float> y, int rounds, const transform::BlockKey& key, double scale, double max_level,
+                        float weight, bool accumulate, float* dst);
 
-// Runs `attempt(word_out, stats_out, attempt_number)` until its error is within kReseedFactor * limit, at most 4 times; if none is, the best is run again.
+// Runs `attempt(word_out, stats_out, attempt_number)` until its error is within kReseedFactor * limit, at most 4 times; if none
+// is, the best is run again.
 struct BlockResult {
   uint32_t word = 0;
   double x2 = 0, error2 = 0;

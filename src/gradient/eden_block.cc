@@ -95,7 +95,8 @@ uint64_t unrotate_block(std::span<float> y, int rounds, const BlockKey& key, dou
       v = std::copysign(static_cast<double>(FLT_MAX), v);
       ++saturated;
     }
-    if (accumulate) v = std::clamp(static_cast<double>(dst[i]) + static_cast<double>(weight) * v, -double{FLT_MAX}, double{FLT_MAX});
+    if (accumulate)
+      v = std::clamp(static_cast<double>(dst[i]) + static_cast<double>(weight) * v, -double{FLT_MAX}, double{FLT_MAX});
     dst[i] = static_cast<float>(v);
   }
   return saturated;

@@ -1,8 +1,9 @@
-// gradient: EDEN with entropy codes: a uniform step and rANS with the static tables of N(0,1) (EDEN section 4.3), and the subtractively
-// dithered code whose rotation may be shared by all clients.
+// gradient: EDEN with entropy codes: a uniform step and rANS with the static tables of N(0,1) (EDEN section 4.3), and the
+// subtractively dithered code whose rotation may be shared by all clients.
 //
-// A segment is the scale words of its blocks, the raw low bits of the indices of every non-zero block as bit planes, the length of the rANS flush (u32), the
-// flush, and the escaped indices (i16 each) to the segment's end (docs/format/gradient.md, section "eden, code=entropy").
+// A segment is the scale words of its blocks, the raw low bits of the indices of every non-zero block as bit planes, the length
+// of the rANS flush (u32), the flush, and the escaped indices (i16 each) to the segment's end (docs/format/gradient.md, section
+// "eden, code=entropy").
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,8 +24,8 @@ using quant::GaussianStep;
 using transform::BlockKey;
 using transform::Purpose;
 
-inline constexpr size_t kSection = 128;     // coordinates that share a class of dither
-inline constexpr size_t kMaxSections = 64;  // of the longest block, 8191
+inline constexpr size_t kSection = 128;                    // coordinates that share a class of dither
+inline constexpr size_t kMaxSections = 64;                 // of the longest block, 8191
 inline constexpr uint32_t kClosedFormRate = kRateOne / 2;  // below, S = (|x|/sqrt n) / E[Z Q(Z)], which cannot be infinite
 
 class EdenEntropy final : public SegmentCodec {
@@ -49,8 +50,8 @@ class EdenEntropy final : public SegmentCodec {
     return bytes;
   }
 
-  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst, Scratch& s,
-                  SegmentStats& stats) const override {
+  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
+                  Scratch& s, SegmentStats& stats) const override {
     if (s.bytes.size() < shape.elements) s.bytes.resize(shape.elements);
     Escapes escapes{s.escapes};
     s.escapes.clear();
@@ -74,8 +75,8 @@ class EdenEntropy final : public SegmentCodec {
     return at;
   }
 
-  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight, bool accumulate,
-                  std::span<float> dst, Scratch& s) const override {
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
+                  bool accumulate, std::span<float> dst, Scratch& s) const override {
     return for_each_decoded_block(src, shape, keys, s, [&](uint32_t b, uint32_t word, std::span<float> y, double max_level) {
       const std::span<float> out = dst.subspan(shape.block_offset(b), shape.block_length(b));
       if (word == 0) {
@@ -93,8 +94,8 @@ class EdenEntropy final : public SegmentCodec {
   }
 
   // Sums in the rotated domain: acc += weight * S * q for a code with a shared rotation (dither); no inverse transform.
-  void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight, std::span<float> acc,
-                      Scratch& s) const override {
+  void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
+                      std::span<float> acc, Scratch& s) const override {
     if (!dithers()) return SegmentCodec::decode_rotated(src, shape, keys, weight, acc, s);
     for_each_decoded_block(src, shape, keys, s, [&](uint32_t b, uint32_t word, std::span<float> y, double max_level) {
       if (word == 0) return uint64_t{0};
@@ -139,8 +140,9 @@ class EdenEntropy final : public SegmentCodec {
   // |z| > 4 happens at most n/16 times in a block of norm sqrt(n); twice that for rounding and dither.
   static uint64_t max_escapes(const SegmentShape& shape) { return shape.elements / 8 + uint64_t{16} * shape.n_blocks; }
 
-  // With dither a block is cut into sections of kSection coordinates. All of a section draw their dither from one of n_classes equal parts of its
-  // interval, chosen at random, so that over sections the dither is uniform and a run of symbols has one table. Runs go by class, then by place.
+  // With dither a block is cut into sections of kSection coordinates. All of a section draw their dither from one of n_classes
+  // equal parts of its interval, chosen at random, so that over sections the dither is uniform and a run of symbols has one
+  // table. Runs go by class, then by place.
   struct Section {
     uint32_t first = 0, n = 0;
     int table = 0;
@@ -162,10 +164,14 @@ class EdenEntropy final : public SegmentCodec {
       }
     }
   }
-  int class_of(uint32_t word) const { return static_cast<int>((uint64_t{word} * static_cast<uint64_t>(step_->n_classes)) >> 32); }
+  int class_of(uint32_t word) const {
+    return static_cast<int>((uint64_t{word} * static_cast<uint64_t>(step_->n_classes)) >> 32);
+  }
 
-  // Dither of a block as fractions of the step: offset[i] = dither_i / step + 1/2 in (0, 1), an odd multiple of 2^-17 / n_classes.
-  void make_offsets(const BlockKey& own, const Sections& sections, size_t length, std::span<uint32_t> words, float* offset) const {
+  // Dither of a block as fractions of the step: offset[i] = dither_i / step + 1/2 in (0, 1), an odd multiple of 2^-17 /
+  // n_classes.
+  void make_offsets(const BlockKey& own, const Sections& sections, size_t length, std::span<uint32_t> words,
+                    float* offset) const {
     transform::random_words(own, Purpose::kDither, 0, 0, words.first((length + 1) / 2));
     const float unit = 1.0f / (65536.0f * static_cast<float>(step_->n_classes));
     for (int k = 0; k < sections.n; ++k) {
@@ -178,8 +184,8 @@ class EdenEntropy final : public SegmentCodec {
     }
   }
 
-  uint32_t encode_block(std::span<const float> x, const SegmentShape& shape, uint32_t b, const TensorKeys& keys, uint8_t* symbols,
-                        uint8_t* raw, Scratch& s, SegmentStats& stats, Escapes& escapes) const {
+  uint32_t encode_block(std::span<const float> x, const SegmentShape& shape, uint32_t b, const TensorKeys& keys,
+                        uint8_t* symbols, uint8_t* raw, Scratch& s, SegmentStats& stats, Escapes& escapes) const {
     const size_t n = x.size();
     const kernels::Magnitude mag = kernels::magnitude(x.data(), n);
     if (mag.max_abs_bits >= 0x7f800000u) throw_nonfinite(x, shape.block_offset(b));
@@ -220,8 +226,8 @@ class EdenEntropy final : public SegmentCodec {
     return {word, x2, block_error(scale_of_word(word), sums)};
   }
 
-  BlockResult quantize_dithered(size_t n, double u, double x2, const BlockKey& own, uint32_t attempt, uint8_t* symbols, uint8_t* raw,
-                                Scratch& s, Escapes& escapes) const {
+  BlockResult quantize_dithered(size_t n, double u, double x2, const BlockKey& own, uint32_t attempt, uint8_t* symbols,
+                                uint8_t* raw, Scratch& s, Escapes& escapes) const {
     const uint32_t word = make_scale_word(std::sqrt(x2 / static_cast<double>(n)), attempt);
     const double scale = scale_of_word(word);
     int16_t* const index = reinterpret_cast<int16_t*>(s.symbols.data());
@@ -245,7 +251,8 @@ class EdenEntropy final : public SegmentCodec {
   }
 
   // Indices -> coarse symbols, raw planes, escapes and reconstruction values. `u` may be the memory of `index`.
-  void split(const int16_t* index, size_t n, uint8_t* symbols, uint8_t* raw, float* values, uint16_t* u, Escapes& escapes) const {
+  void split(const int16_t* index, size_t n, uint8_t* symbols, uint8_t* raw, float* values, uint16_t* u,
+             Escapes& escapes) const {
     const float* const table = step_->values.data();
     const uint32_t bias = static_cast<uint32_t>(step_->index_bias), limit = step_->n_indices;
     for (size_t i = 0; i < n; ++i) {
@@ -266,8 +273,8 @@ class EdenEntropy final : public SegmentCodec {
   }
 
   // The flush of all symbols behind `at`, encoded from the end of dst and moved; returns the new end.
-  uint64_t write_flush(const SegmentShape& shape, const TensorKeys& keys, std::span<const uint8_t> symbols, std::span<uint8_t> dst,
-                       uint64_t at) const {
+  uint64_t write_flush(const SegmentShape& shape, const TensorKeys& keys, std::span<const uint8_t> symbols,
+                       std::span<uint8_t> dst, uint64_t at) const {
     const uint64_t head = at + 4;
     coding::RansEncoder encoder(dst.subspan(head));
     if (!dithers()) {
@@ -293,7 +300,8 @@ class EdenEntropy final : public SegmentCodec {
     return head + flush.size();
   }
 
-  // Parses a segment and calls fn(block, word, y, max_level) for each block in order; y is empty where word is 0. Returns the sum of fn's results.
+  // Parses a segment and calls fn(block, word, y, max_level) for each block in order; y is empty where word is 0. Returns the
+  // sum of fn's results.
   template <class Fn>
   uint64_t for_each_decoded_block(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, Scratch& s,
                                   const Fn& fn) const {
@@ -305,7 +313,8 @@ class EdenEntropy final : public SegmentCodec {
       if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": scale word ", word, " has no exponent");
       if (word == 0) continue;
       // The rotation of a dithered code is common to all clients, so it cannot depend on one client's attempts.
-      if (dithers() && attempt_of_word(word) != 0) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": a dithered block was re-seeded");
+      if (dithers() && attempt_of_word(word) != 0)
+        fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": a dithered block was re-seeded");
       coded += shape.block_length(b);
       raw_total += raw_bytes(shape.block_length(b));
     }
@@ -340,7 +349,8 @@ class EdenEntropy final : public SegmentCodec {
       symbol_at += n;
       plane_at += raw_bytes(n);
     }
-    if (!escapes.at_end()) fail(ErrorCode::kCorruptData, "byte ", src.size() - escapes.remaining(), ": bytes after the last escape");
+    if (!escapes.at_end())
+      fail(ErrorCode::kCorruptData, "byte ", src.size() - escapes.remaining(), ": bytes after the last escape");
     return result;
   }
 
@@ -351,8 +361,8 @@ class EdenEntropy final : public SegmentCodec {
     return r.take(n, what);
   }
 
-  void decode_symbols(std::span<const uint8_t> flush, uint64_t flush_at, std::span<const uint8_t> words, const SegmentShape& shape,
-                      const TensorKeys& keys, std::span<uint8_t> symbols) const {
+  void decode_symbols(std::span<const uint8_t> flush, uint64_t flush_at, std::span<const uint8_t> words,
+                      const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> symbols) const {
     coding::RansDecoder decoder(flush, flush_at);
     if (!dithers()) {
       decoder.decode(decode_tables_[0], symbols);

@@ -66,8 +66,8 @@ class EdenFixed final : public SegmentCodec {
     return bytes;
   }
 
-  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst, Scratch& scratch,
-                  SegmentStats& stats) const override {
+  uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
+                  Scratch& scratch, SegmentStats& stats) const override {
     uint64_t at = uint64_t{shape.n_blocks} * (allocates() ? 5 : 4);
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       uint32_t rate = params_.rate;
@@ -86,10 +86,11 @@ class EdenFixed final : public SegmentCodec {
     return at;
   }
 
-  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight, bool accumulate,
-                  std::span<float> dst, Scratch& scratch) const override {
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
+                  bool accumulate, std::span<float> dst, Scratch& scratch) const override {
     const uint64_t head = uint64_t{shape.n_blocks} * (allocates() ? 5 : 4);
-    if (src.size() < head) fail(ErrorCode::kCorruptData, "byte 0: eden segment of ", src.size(), " bytes, expected at least ", head);
+    if (src.size() < head)
+      fail(ErrorCode::kCorruptData, "byte 0: eden segment of ", src.size(), " bytes, expected at least ", head);
     uint64_t at = head, saturated = 0;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const uint32_t word = load_u32(src.data() + 4 * b);
@@ -97,13 +98,15 @@ class EdenFixed final : public SegmentCodec {
       const uint32_t rate = block_rate(src, shape, b);
       const EdenPlan plan = eden_plan(shape.block_length(b), rate);
       if (src.size() - at < plan.bytes) {
-        fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", plan.bytes, " bytes, ", src.size() - at, " are left");
+        fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", plan.bytes, " bytes, ", src.size() - at,
+             " are left");
       }
       saturated += decode_block(src.subspan(at, plan.bytes), plan, rate, word, shape, b, keys, weight, accumulate,
                                 dst.subspan(shape.block_offset(b), plan.length), scratch);
       at += plan.bytes;
     }
-    if (at != src.size()) fail(ErrorCode::kCorruptData, "byte ", at, ": ", src.size() - at, " bytes too many in an eden segment");
+    if (at != src.size())
+      fail(ErrorCode::kCorruptData, "byte ", at, ": ", src.size() - at, " bytes too many in an eden segment");
     return saturated;
   }
 
@@ -151,20 +154,21 @@ class EdenFixed final : public SegmentCodec {
     WireParams own_params = params_;
     own_params.rate = rate;
     const double limit = allocates() ? eden_limit(own_params) : limit_;
-    return encode_with_reseeding(limit, stats, [&](uint32_t attempt) {
-             const BlockKey signs{keys.rotation, shape.first_block + b, attempt};
-             const BlockKey own{keys.own, shape.first_block + b, attempt};
-             std::span<float> y(scratch.rotated.data(), x.size());
-             const double u = rotate_block(x, mag.max_abs_bits, params_.rounds, signs, y.data());
-             BlockSums sums;
-             sums.x2 = mag.sum_squares;
-             if (quantize(y, plan, rate, u, own, scratch, dst, sums)) {
-               randomize_zeros(y, own);
-               quantize(y, plan, rate, u, own, scratch, dst, sums);
-             }
-             const uint32_t word = make_scale_word(block_scale(params_.scale, sums), attempt);
-             return BlockResult{word, sums.x2, block_error(scale_of_word(word), sums)};
-           })
+    return encode_with_reseeding(limit, stats,
+                                 [&](uint32_t attempt) {
+                                   const BlockKey signs{keys.rotation, shape.first_block + b, attempt};
+                                   const BlockKey own{keys.own, shape.first_block + b, attempt};
+                                   std::span<float> y(scratch.rotated.data(), x.size());
+                                   const double u = rotate_block(x, mag.max_abs_bits, params_.rounds, signs, y.data());
+                                   BlockSums sums;
+                                   sums.x2 = mag.sum_squares;
+                                   if (quantize(y, plan, rate, u, own, scratch, dst, sums)) {
+                                     randomize_zeros(y, own);
+                                     quantize(y, plan, rate, u, own, scratch, dst, sums);
+                                   }
+                                   const uint32_t word = make_scale_word(block_scale(params_.scale, sums), attempt);
+                                   return BlockResult{word, sums.x2, block_error(scale_of_word(word), sums)};
+                                 })
         .word;
   }
 
@@ -204,8 +208,9 @@ class EdenFixed final : public SegmentCodec {
     return has_zero;
   }
 
-  uint64_t decode_block(std::span<const uint8_t> src, const EdenPlan& plan, uint32_t rate, uint32_t word, const SegmentShape& shape,
-                        uint32_t b, const TensorKeys& keys, float weight, bool accumulate, std::span<float> dst, Scratch& scratch) const {
+  uint64_t decode_block(std::span<const uint8_t> src, const EdenPlan& plan, uint32_t rate, uint32_t word,
+                        const SegmentShape& shape, uint32_t b, const TensorKeys& keys, float weight, bool accumulate,
+                        std::span<float> dst, Scratch& scratch) const {
     if (word == 0) {
       if (!accumulate) std::fill(dst.begin(), dst.end(), 0.0f);
       return 0;

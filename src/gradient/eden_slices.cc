@@ -1,4 +1,5 @@
-// gradient: EDEN's codes as packet slices (eden_slices.h). Clear before fast: packets are made for links that lose, not for the fastest machine.
+// gradient: EDEN's codes as packet slices (eden_slices.h). Clear before fast: packets are made for links that lose, not for the
+// fastest machine.
 #include "gradient/eden_slices.h"
 
 #include <algorithm>
@@ -53,7 +54,8 @@ void for_slice_codes(const EdenPlan& plan, Byte* block, uint32_t slices, uint32_
   for (int i = 0; i < plan.n_parts; ++i) {
     const EdenPlan::Part part = plan.parts[i];
     const size_t stride = kernels::plane_bytes(part.n);
-    for (uint32_t j = std::max(first, part_first); j < std::min(last, part_first + part.n); ++j) fn(block, j - part_first, stride, part.bits);
+    for (uint32_t j = std::max(first, part_first); j < std::min(last, part_first + part.n); ++j)
+      fn(block, j - part_first, stride, part.bits);
     part_first += part.n;
     block += static_cast<size_t>(part.bits) * stride;
   }
@@ -65,8 +67,8 @@ struct EntropyCodes {
   std::vector<int16_t> escapes;  // in order of the escape symbols
 };
 
-EntropyCodes read_segment(const quant::GaussianStep& step, const coding::RansDecodeTable& table, std::span<const uint8_t> segment,
-                          const SegmentShape& shape) {
+EntropyCodes read_segment(const quant::GaussianStep& step, const coding::RansDecodeTable& table,
+                          std::span<const uint8_t> segment, const SegmentShape& shape) {
   EntropyCodes c;
   uint64_t at = uint64_t{4} * shape.n_blocks;
   for (uint32_t b = 0; b < shape.n_blocks; ++b) {
@@ -80,7 +82,8 @@ EntropyCodes read_segment(const quant::GaussianStep& step, const coding::RansDec
   c.symbols.resize(c.low.size());
   const uint32_t flush = load_u32(segment.data() + at);
   coding::rans_decode(table, segment.subspan(at + 4, flush), c.symbols, at + 4);
-  for (at += 4 + flush; at + 2 <= segment.size(); at += 2) c.escapes.push_back(static_cast<int16_t>(load_u16(segment.data() + at)));
+  for (at += 4 + flush; at + 2 <= segment.size(); at += 2)
+    c.escapes.push_back(static_cast<int16_t>(load_u16(segment.data() + at)));
   return c;
 }
 
@@ -101,7 +104,8 @@ void unpack_low_bits(const uint8_t* planes, size_t n, int bits, uint8_t* codes) 
   const size_t stride = kernels::plane_bytes(n);
   for (size_t i = 0; i < n; ++i) {
     uint8_t c = 0;
-    for (int p = 0; p < bits; ++p) c = static_cast<uint8_t>(c << 1 | ((planes[static_cast<size_t>(p) * stride + i / 8] >> (i % 8)) & 1));
+    for (int p = 0; p < bits; ++p)
+      c = static_cast<uint8_t>(c << 1 | ((planes[static_cast<size_t>(p) * stride + i / 8] >> (i % 8)) & 1));
     codes[i] = c;
   }
 }
@@ -141,12 +145,14 @@ void merge_fixed(uint32_t rate, std::span<const std::span<const uint8_t>> slices
       }
       block += plan.bytes;
     }
-    if (bits.bytes() != slices[p].size()) fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": bytes after a packet's last code");
+    if (bits.bytes() != slices[p].size())
+      fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": bytes after a packet's last code");
   }
 }
 
-void split_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode, const coding::RansDecodeTable& decode,
-                   std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices, std::vector<std::vector<uint8_t>>& out) {
+void split_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode,
+                   const coding::RansDecodeTable& decode, std::span<const uint8_t> segment, const SegmentShape& shape,
+                   uint32_t slices, std::vector<std::vector<uint8_t>>& out) {
   const EntropyCodes all = read_segment(step, decode, segment, shape);
   std::vector<uint32_t> escape_index(all.symbols.size());
   uint32_t escapes = 0;
@@ -166,7 +172,8 @@ void split_entropy(const quant::GaussianStep& step, const coding::RansEncodeTabl
       for (uint32_t j = slice_start(n, slices, p); j < slice_start(n, slices, p + 1); ++j) {
         const size_t i = block_first + j;
         symbols.push_back(all.symbols[i]);
-        if (all.symbols[i] == step.escape_symbol && escape_index[i] < all.escapes.size()) own_escapes.push_back(all.escapes[escape_index[i]]);
+        if (all.symbols[i] == step.escape_symbol && escape_index[i] < all.escapes.size())
+          own_escapes.push_back(all.escapes[escape_index[i]]);
         for (int q = 0; q < step.raw_bits; ++q) bits.put((all.low[i] >> q) & 1);
       }
       block_first += n;
@@ -183,9 +190,9 @@ void split_entropy(const quant::GaussianStep& step, const coding::RansEncodeTabl
   }
 }
 
-uint64_t merge_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode, const coding::RansDecodeTable& decode,
-                       std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
-                       std::span<uint8_t> segment) {
+uint64_t merge_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode,
+                       const coding::RansDecodeTable& decode, std::span<const std::span<const uint8_t>> slices,
+                       std::span<const uint8_t> words, const SegmentShape& shape, std::span<uint8_t> segment) {
   const uint32_t n_slices = static_cast<uint32_t>(slices.size());
   size_t coded = 0;
   for (uint32_t b = 0; b < shape.n_blocks; ++b) coded += load_u32(words.data() + 4 * b) == 0 ? 0 : shape.block_length(b);
@@ -212,7 +219,8 @@ uint64_t merge_entropy(const quant::GaussianStep& step, const coding::RansEncode
     ByteReader r(slices[p].subspan(bits.bytes()), "packet", bits.bytes());
     if (r.remaining() < 4) fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": a packet ends before its flush");
     const uint32_t flush = r.u32("length of the flush");
-    if (flush > r.remaining()) fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": a packet's flush of ", flush, " bytes passes its end");
+    if (flush > r.remaining())
+      fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": a packet's flush of ", flush, " bytes passes its end");
     std::vector<uint8_t> own(places.size());
     coding::rans_decode(decode, r.take(flush, "flush"), own, bits.bytes() + 4);
     for (size_t i = 0; i < places.size(); ++i) {
@@ -221,7 +229,8 @@ uint64_t merge_entropy(const quant::GaussianStep& step, const coding::RansEncode
       if (r.remaining() < 2) fail(ErrorCode::kCorruptData, "byte ", slices[p].size(), ": an escape of a packet is missing");
       escape_at[places[i]] = r.i16("escape");
     }
-    if (!r.at_end()) fail(ErrorCode::kCorruptData, "byte ", slices[p].size() - r.remaining(), ": bytes after a packet's last escape");
+    if (!r.at_end())
+      fail(ErrorCode::kCorruptData, "byte ", slices[p].size() - r.remaining(), ": bytes after a packet's last escape");
   }
   std::copy(words.begin(), words.end(), segment.begin());
   uint64_t at = uint64_t{4} * shape.n_blocks;

@@ -1,6 +1,7 @@
 // gradient: encoding of whole messages and files (message.h).
 //
-// Segments are independent, so they are encoded in parallel, each at the place where its worst case would lie; variable ones are then moved together.
+// Segments are independent, so they are encoded in parallel, each at the place where its worst case would lie; variable ones
+// are then moved together.
 #include "kpd/gradient/message.h"
 
 #include <algorithm>
@@ -79,7 +80,7 @@ struct Encoder::Impl {
   std::vector<uint32_t> lengths;
   std::vector<uint8_t> rates;
   std::vector<size_t> job_blocks;  // the first block of each job
-  uint64_t body_bytes = 0;     // upper bound of records and segments
+  uint64_t body_bytes = 0;         // upper bound of records and segments
 
   TensorPlan plan_tensor(uint32_t index, const WireParams& wanted) {
     TensorPlan p;
@@ -114,7 +115,7 @@ struct Encoder::Impl {
     scratch.resize(static_cast<size_t>(std::max(1, options.threads)));
   }
 
-  SegmentStats passed;         // what nonfinite=pass found
+  SegmentStats passed;  // what nonfinite=pass found
 
   // The stream form, chunk by chunk.
   struct Stream {
@@ -290,7 +291,8 @@ void Encoder::Impl::prepare(std::span<const TensorView> tensors, const MessageId
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].count != plans[i].count) {
-      fail(ErrorCode::kInvalidArgument, "tensor '", manifest[i].name, "' has ", tensors[i].count, " elements, the manifest says ", plans[i].count);
+      fail(ErrorCode::kInvalidArgument, "tensor '", manifest[i].name, "' has ", tensors[i].count,
+           " elements, the manifest says ", plans[i].count);
     }
   }
   passed = {};
@@ -312,8 +314,8 @@ void Encoder::Impl::prepare(std::span<const TensorView> tensors, const MessageId
   }
 }
 
-uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file, uint64_t seed,
-                               std::span<uint8_t> dst, EncodeReport* report) {
+uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file,
+                               uint64_t seed, std::span<uint8_t> dst, EncodeReport* report) {
   prepare(tensors, ids, with);
   ByteWriter w(dst);
   const uint64_t header = write_header(w, ids, file, seed, 0);
@@ -326,7 +328,8 @@ uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const Messag
       at += j.max_bytes;
     }
   }
-  if (at + kChecksumBytes > dst.size()) fail(ErrorCode::kInvalidArgument, "encode: ", dst.size(), " bytes of room, ", at + kChecksumBytes, " may be needed");
+  if (at + kChecksumBytes > dst.size())
+    fail(ErrorCode::kInvalidArgument, "encode: ", dst.size(), " bytes of room, ", at + kChecksumBytes, " may be needed");
   // By reference: a std::function of so many captures would allocate.
   const auto encode_one = [&](size_t i, int worker) {
     Job& j = *jobs[i];
@@ -372,7 +375,8 @@ uint64_t Encoder::Impl::next_chunk(std::span<uint8_t> dst, EncodeReport* report)
       Job& j = p.jobs[stream.job];
       const bool fixed = p.codec->fixed_size();
       const size_t at = w.size() + (fixed ? 0 : 4);
-      if (dst.size() < at + j.max_bytes) fail(ErrorCode::kInvalidArgument, "next_chunk: ", dst.size(), " bytes of room, ", at + j.max_bytes, " may be needed");
+      if (dst.size() < at + j.max_bytes)
+        fail(ErrorCode::kInvalidArgument, "next_chunk: ", dst.size(), " bytes of room, ", at + j.max_bytes, " may be needed");
       encode_job(j, stream.views[stream.tensor], dst.subspan(at, j.max_bytes), scratch[0]);
       if (!fixed) w.u32(static_cast<uint32_t>(j.bytes));
       w.reserve(j.bytes);
@@ -408,11 +412,13 @@ uint64_t Encoder::max_bytes() const {
   return std::max(kMessageHeaderBytes, kFileHeaderBytes + manifest_bytes(impl_->manifest)) + impl_->body_bytes + kChecksumBytes;
 }
 
-uint64_t Encoder::encode_message(std::span<const TensorView> tensors, const MessageIds& ids, std::span<uint8_t> dst, EncodeReport* report) {
+uint64_t Encoder::encode_message(std::span<const TensorView> tensors, const MessageIds& ids, std::span<uint8_t> dst,
+                                 EncodeReport* report) {
   return impl_->encode(tensors, ids, impl_->secret, false, 0, dst, report);
 }
 
-uint64_t Encoder::encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst, EncodeReport* report) {
+uint64_t Encoder::encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst,
+                              EncodeReport* report) {
   return impl_->encode(tensors, MessageIds{}, RunSecret::from_seed(seed), true, seed, dst, report);
 }
 

@@ -24,11 +24,13 @@ bool travels_whole(const WireParams& params) { return params.method == 0; }
 void check_packetizable(const ByteReader& r, const TensorRecord& record) {
   const WireParams& p = record.params;
   if (travels_whole(p) || (p.method == kEdenId && (p.flags & (kFlagDither | kFlagAllocate)) == 0)) return;
-  r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset, "this method has no packetized form; eden without dither and allocate has");
+  r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset,
+             "this method has no packetized form; eden without dither and allocate has");
 }
 
 uint32_t choose_slices(const TensorRecord& record, uint32_t max_payload_bytes) {
-  const double bits = record.params.bits() * static_cast<double>(std::min<uint64_t>(record.count, kBlocksPerSegment << record.params.log2_block));
+  const double bits = record.params.bits() *
+                      static_cast<double>(std::min<uint64_t>(record.count, kBlocksPerSegment << record.params.log2_block));
   const double slices = bits / 8 / max_payload_bytes;
   const uint64_t needed = static_cast<uint64_t>(slices) + 1;
   return static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(needed), kMaxSlices));
@@ -38,8 +40,8 @@ bool all_zero(std::span<const uint8_t> words) {
   return std::all_of(words.begin(), words.end(), [](uint8_t b) { return b == 0; });
 }
 
-// Calls fn(group, slice) in the order in which packets are numbered: slice by slice through all groups, so that a burst takes a little of each. `slices(g)` is 0 or a
-// power of two, at most kMaxSlices.
+// Calls fn(group, slice) in the order in which packets are numbered: slice by slice through all groups, so that a burst takes a
+// little of each. `slices(g)` is 0 or a power of two, at most kMaxSlices.
 template <class Slices, class Fn>
 void for_packet_order(size_t n_groups, const Slices& slices, const Fn& fn) {
   for (uint32_t step = 0; step < kMaxSlices; ++step) {
@@ -69,7 +71,8 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t at = r.offset();
     const CheckedRecord c = read_record(r, i, limits, codecs);
-    set.control.insert(set.control.end(), message.begin() + static_cast<ptrdiff_t>(at), message.begin() + static_cast<ptrdiff_t>(r.offset()));
+    set.control.insert(set.control.end(), message.begin() + static_cast<ptrdiff_t>(at),
+                       message.begin() + static_cast<ptrdiff_t>(r.offset()));
     check_packetizable(r, c.record);
     find_segments(r, c.record, *c.codec, limits, segments);
     if (travels_whole(c.record.params)) {
@@ -82,18 +85,21 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
     set.overhead_bytes += 4;
     for (size_t s = 0; s < segments.size(); ++s) {
       const SegmentShape shape = segment_shape(c.record.count, 1u << c.record.params.log2_block, s);
-      set.control.insert(set.control.end(), segments[s].begin(), segments[s].begin() + 4 * static_cast<ptrdiff_t>(shape.n_blocks));
+      set.control.insert(set.control.end(), segments[s].begin(),
+                         segments[s].begin() + 4 * static_cast<ptrdiff_t>(shape.n_blocks));
       groups.emplace_back();
       if (all_zero(segments[s].first(4 * size_t{shape.n_blocks}))) continue;  // a group of zeros has no codes and no packets
       c.codec->split(segments[s], shape, n_slices, groups.back());
     }
   }
-  for_packet_order(groups.size(), [&](size_t g) { return static_cast<uint32_t>(groups[g].size()); }, [&](size_t g, uint32_t p) {
-    const std::vector<uint8_t>& payload = groups[g][p];
-    set.packets.emplace_back(kPacketHead);
-    set.packets.back().insert(set.packets.back().end(), payload.begin(), payload.end());
-    set.payload_bytes += payload.size();
-  });
+  for_packet_order(
+      groups.size(), [&](size_t g) { return static_cast<uint32_t>(groups[g].size()); },
+      [&](size_t g, uint32_t p) {
+        const std::vector<uint8_t>& payload = groups[g][p];
+        set.packets.emplace_back(kPacketHead);
+        set.packets.back().insert(set.packets.back().end(), payload.begin(), payload.end());
+        set.payload_bytes += payload.size();
+      });
   const uint64_t total = set.control.size() + kChecksumBytes;
   store_u16(set.control.data() + 6, kFlagMessage | kFlagPackets);
   store_u64(set.control.data() + 16, total);
@@ -139,10 +145,10 @@ struct PacketDecoder::Impl {
 
   uint32_t read_control(std::span<const uint8_t> control, const MessageIds& expected, std::string_view name);
   void read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets);
-  std::vector<std::span<const uint8_t>> sort_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag, uint32_t count,
-                                                     PacketReport& report) const;
-  uint64_t decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight, std::span<float> acc, Scratch& scratch,
-                        uint64_t& damaged, bool& lost) const;
+  std::vector<std::span<const uint8_t>> sort_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag,
+                                                     uint32_t count, PacketReport& report) const;
+  uint64_t decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight, std::span<float> acc,
+                        Scratch& scratch, uint64_t& damaged, bool& lost) const;
 };
 
 void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets) {
@@ -150,7 +156,8 @@ void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const Messa
   const CheckedRecord c = read_record(r, index, options.limits, codecs);
   check_packetizable(r, c.record);
   if (c.record.params.exponent != 0) {
-    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), at, str("a tensor with exponent ", c.record.params.exponent, " has no packetized form"));
+    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), at,
+               str("a tensor with exponent ", c.record.params.exponent, " has no packetized form"));
   }
   const uint64_t wanted = manifest[index].count();
   if (c.record.count != wanted || c.record.dtype != manifest[index].dtype) {
@@ -175,7 +182,8 @@ void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const Messa
     g.words = r.take(4 * uint64_t{g.shape.n_blocks}, "scale words");
     for (uint32_t b = 0; b < g.shape.n_blocks; ++b) {
       const uint32_t word = load_u32(g.words.data() + 4 * b);
-      if (!valid_scale_word(word)) r.throw_at(static_cast<int>(ErrorCode::kCorruptData), words_at + 4 * b, str("scale word ", word, " has no exponent"));
+      if (!valid_scale_word(word))
+        r.throw_at(static_cast<int>(ErrorCode::kCorruptData), words_at + 4 * b, str("scale word ", word, " has no exponent"));
     }
     if (all_zero(g.words)) g.slices = 0;
     if (packets > 0xffffffffu - slices) r.corrupt("too many packets");
@@ -185,12 +193,14 @@ void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const Messa
   tensors.push_back(std::move(t));
 }
 
-uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, const MessageIds& expected, std::string_view name) {
+uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, const MessageIds& expected,
+                                           std::string_view name) {
   ByteReader r(control, name);
   uint32_t count = 0;
   const StreamInfo info = read_header(r, control, options.limits, &count, true);
   if (info.is_file || info.manifest_hash != hash || count != manifest.size()) {
-    throw Error(ErrorCode::kMismatch, str(name, ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
+    throw Error(ErrorCode::kMismatch,
+                str(name, ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
   }
   check_ids(info.ids, expected, name);
   codecs.begin_message();
@@ -203,15 +213,18 @@ uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, con
 }
 
 // The payloads group by group, slice by slice; no memory where none arrived (a payload may be empty).
-std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag,
-                                                                        uint32_t count, PacketReport& report) const {
+std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::span<const std::span<const uint8_t>> packets,
+                                                                        uint32_t tag, uint32_t count,
+                                                                        PacketReport& report) const {
   std::vector<uint32_t> place;  // of packet `index` in payloads
   place.reserve(count);
-  for_packet_order(groups.size(), [&](size_t g) { return groups[g].slices; },
-                   [&](size_t g, uint32_t p) { place.push_back(groups[g].first_payload + p); });
+  for_packet_order(
+      groups.size(), [&](size_t g) { return groups[g].slices; },
+      [&](size_t g, uint32_t p) { place.push_back(groups[g].first_payload + p); });
   std::vector<std::span<const uint8_t>> payloads(count);
   for (const auto& p : packets) {
-    if (p.size() < kPacketOverhead || crc32(p.first(p.size() - kChecksumBytes)) != load_u32(p.data() + p.size() - kChecksumBytes)) {
+    if (p.size() < kPacketOverhead ||
+        crc32(p.first(p.size() - kChecksumBytes)) != load_u32(p.data() + p.size() - kChecksumBytes)) {
       ++report.damaged;
       continue;
     }
@@ -231,11 +244,12 @@ std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::spa
   return payloads;
 }
 
-uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight, std::span<float> acc,
-                                           Scratch& scratch, uint64_t& damaged, bool& lost) const {
+uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight,
+                                           std::span<float> acc, Scratch& scratch, uint64_t& damaged, bool& lost) const {
   const Tensor& t = tensors[g.tensor];
   std::vector<uint8_t> segment, received(g.slices);
-  // A payload that passed its checksum and still cannot be read is hostile or of another version; find it by reading each alone.
+  // A payload that passed its checksum and still cannot be read is hostile or of another version; find it by reading each
+  // alone.
   lost = false;
   if (g.slices == 0) return 0;
   for (int pass = 0; pass < 2; ++pass) {
@@ -250,7 +264,12 @@ uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<c
       shape.received = &mask;
       return t.codec->decode(segment, shape, t.keys, weight, true, acc.subspan(shape.first_element, shape.elements), scratch);
     } catch (const Error& e) {
-      if (pass == 1 || e.code() != ErrorCode::kCorruptData) throw;
+      if (e.code() != ErrorCode::kCorruptData) throw;
+    }
+    if (pass == 1) {  // each alone can be read, all together cannot: none is to be trusted
+      damaged += arrived;
+      lost = true;
+      return 0;
     }
     std::vector<std::span<const uint8_t>> alone(g.slices);
     for (uint32_t p = 0; p < g.slices; ++p) {
@@ -265,6 +284,12 @@ uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<c
       alone[p] = {};
     }
   }
+  // Each readable alone and not together (more escapes than a block can have): nothing of the group is believed.
+  for (std::span<const uint8_t>& payload : payloads) {
+    damaged += payload.data() != nullptr ? 1 : 0;
+    payload = {};
+  }
+  lost = true;
   return 0;
 }
 
@@ -280,18 +305,23 @@ PacketDecoder::PacketDecoder(PacketDecoder&&) noexcept = default;
 PacketDecoder& PacketDecoder::operator=(PacketDecoder&&) noexcept = default;
 
 void PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const std::span<const uint8_t>> packets,
-                               const MessageIds& expected, float weight, std::span<const std::span<float>> acc, PacketReport* report,
-                               std::string_view name) {
+                               const MessageIds& expected, float weight, std::span<const std::span<float>> acc,
+                               PacketReport* report, std::string_view name) {
   Impl& m = *impl_;
-  if (acc.size() != m.manifest.size()) fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(), " tensors");
+  if (acc.size() != m.manifest.size())
+    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(),
+         " tensors");
   for (size_t i = 0; i < acc.size(); ++i) {
-    if (acc[i].size() != m.manifest[i].count()) fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].size(), " floats");
+    if (acc[i].size() != m.manifest[i].count())
+      fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].size(), " floats");
   }
   const uint32_t count = m.read_control(control, expected, name);
   PacketReport result;
   result.expected = count;
-  // Nothing larger than what arrived is allocated: an empty span a packet, and a control part's scale words bound the packets' number.
-  std::vector<std::span<const uint8_t>> payloads = m.sort_packets(packets, load_u32(control.data() + control.size() - kChecksumBytes), count, result);
+  // Nothing larger than what arrived is allocated: an empty span a packet, and a control part's scale words bound the packets'
+  // number.
+  std::vector<std::span<const uint8_t>> payloads =
+      m.sort_packets(packets, load_u32(control.data() + control.size() - kChecksumBytes), count, result);
   const int threads = m.options.threads;
   std::vector<Scratch> scratch(static_cast<size_t>(threads));
   std::vector<uint64_t> saturated(static_cast<size_t>(threads)), damaged(static_cast<size_t>(threads));
@@ -300,7 +330,8 @@ void PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
     const Impl::Group& g = m.groups[i];
     const size_t w = static_cast<size_t>(worker);
     bool gone = false;
-    saturated[w] += m.decode_group(g, std::span(payloads).subspan(g.first_payload, g.slices), weight, acc[g.tensor], scratch[w], damaged[w], gone);
+    saturated[w] += m.decode_group(g, std::span(payloads).subspan(g.first_payload, g.slices), weight, acc[g.tensor], scratch[w],
+                                   damaged[w], gone);
     lost[i] = gone ? 1 : 0;
   });
   for (size_t i = 0; i < m.tensors.size(); ++i) {

@@ -10,8 +10,8 @@ namespace kpd::gradient {
 
 const std::vector<MethodEntry>& registry() {
   static const std::vector<MethodEntry> table = {
-      eden_entry(),      drive_entry(), drive_plus_entry(), hadamard_sq_entry(), kashin_sq_entry(), sq_entry(),
-      qsgd_entry(),      terngrad_entry(), randk_entry(),   float32_entry(),     bf16_entry(),
+      eden_entry(), drive_entry(),    drive_plus_entry(), hadamard_sq_entry(), kashin_sq_entry(), sq_entry(),
+      qsgd_entry(), terngrad_entry(), randk_entry(),      float32_entry(),     bf16_entry(),
   };
   return table;
 }
@@ -23,14 +23,25 @@ const MethodEntry& method_by_id(uint8_t id) {
   fail(ErrorCode::kUnsupported, "method id ", id, " is not known to this version");
 }
 
+void CodecCache::begin_message() {
+  for (Entry& e : entries_) e.used = false;
+}
+
 std::shared_ptr<const SegmentCodec> CodecCache::get(const WireParams& params) {
-  for (const auto& [known, codec] : codecs_) {
-    if (known == params) return codec;
+  for (Entry& e : entries_) {
+    if (e.params != params) continue;
+    e.used = true;
+    return e.codec;
   }
-  if (codecs_.size() >= kMaxCodecs) fail(ErrorCode::kLimitExceeded, "more than ", kMaxCodecs, " different codecs");
-  std::shared_ptr<const SegmentCodec> made = method_by_id(params.method).make(params);
-  codecs_.emplace_back(params, made);
-  return made;
+  Entry made{params, method_by_id(params.method).make(params), true};
+  if (entries_.size() < kMaxCodecs) {
+    entries_.push_back(made);
+    return made.codec;
+  }
+  const auto old = std::find_if(entries_.begin(), entries_.end(), [](const Entry& e) { return !e.used; });
+  if (old == entries_.end()) fail(ErrorCode::kLimitExceeded, "more than ", kMaxCodecs, " different codecs in one stream");
+  *old = made;
+  return made.codec;
 }
 
 const std::vector<MethodRow>& methods() {

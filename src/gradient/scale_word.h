@@ -1,7 +1,7 @@
 // gradient: the 32-bit scale word of a rotated block (docs/format/gradient.md).
 //
-// Bits 31..23: exponent e, bits 22..2: mantissa m, bits 1..0: re-seeding attempt. Value (1 + m / 2^21) 2^(e - 256); the word 0 is
-// a block of zeros, and e = 0 in any other word is corrupt. No NaN, no infinity, no sign can be expressed.
+// Bits 31..23: exponent e, bits 22..2: mantissa m, bits 1..0: re-seeding attempt. Value (1 + m / 2^21) 2^(e - 256); the word 0
+// is a block of zeros, and e = 0 in any other word is corrupt. No NaN, no infinity, no sign can be expressed.
 #pragma once
 
 #include <cmath>

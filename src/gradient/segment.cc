@@ -53,7 +53,8 @@ void SegmentCodec::merge(std::span<const std::span<const uint8_t>>, std::span<co
   fail(ErrorCode::kUnsupported, "this method has no packetized form; eden without dither and allocate has");
 }
 
-void SegmentCodec::decode_rotated(std::span<const uint8_t>, const SegmentShape&, const TensorKeys&, float, std::span<float>, Scratch&) const {
+void SegmentCodec::decode_rotated(std::span<const uint8_t>, const SegmentShape&, const TensorKeys&, float, std::span<float>,
+                                  Scratch&) const {
   fail(ErrorCode::kUnsupported, "only codes with a shared rotation (dither=shared) can be summed before the inverse transform");
 }
 

@@ -1,8 +1,9 @@
 // gradient: the contract between a method and the stream.
 //
-// A tensor is cut into blocks of 2^log2_block elements; the last block also takes a tail that is shorter than a block (so it has up to 2B-1
-// elements; a tensor shorter than B is one block). 64 blocks are a segment, the unit of threads, of rANS flushes and of packets. A method
-// encodes one segment at a time, independent of all others. Implementations are immutable and thread-safe; scratch memory is the caller's.
+// A tensor is cut into blocks of 2^log2_block elements; the last block also takes a tail that is shorter than a block (so it
+// has up to 2B-1 elements; a tensor shorter than B is one block). 64 blocks are a segment, the unit of threads, of rANS flushes
+// and of packets. A method encodes one segment at a time, independent of all others. Implementations are immutable and
+// thread-safe; scratch memory is the caller's.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +20,12 @@
 namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
-inline constexpr double kRateUnit = 0.05;          // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 255;         // in a Codec's params: 3 up to 4096 elements, 2 beyond; resolved in the record
+inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
+inline constexpr uint8_t kAutoRounds = 255;  // in a Codec's params: 3 up to 4096 elements, 2 beyond; resolved in the record
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
-// Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) / slices).
+// Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) /
+// slices).
 struct SliceMask {
   uint32_t slices = 1;
   const uint8_t* received = nullptr;  // [slices], nonzero: arrived
@@ -39,11 +41,12 @@ struct SegmentShape {
   uint64_t first_block = 0;  // index within the tensor; part of every BlockKey
   uint64_t first_element = 0;
   uint64_t elements = 0;
-  uint32_t n_blocks = 0;     // 1..64
-  uint32_t block = 4096;     // B
+  uint32_t n_blocks = 0;  // 1..64
+  uint32_t block = 4096;  // B
   // Encoding with kFlagAllocate only: the rate of each block, in units of kRateUnit bits; null: all have the tensor's rate.
   const uint8_t* block_rates = nullptr;
-  // Decoding only: codes that did not arrive count as 0 and the block's scale is divided by the share that did; null: all arrived.
+  // Decoding only: codes that did not arrive count as 0 and the block's scale is divided by the share that did; null: all
+  // arrived.
   const SliceMask* received = nullptr;
   uint32_t block_offset(uint32_t i) const { return i * block; }
   uint32_t block_length(uint32_t i) const {
@@ -54,8 +57,8 @@ struct SegmentShape {
 uint64_t segment_count(uint64_t count, uint32_t block);
 SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index);
 
-// Philox keys of one tensor. `rotation` may be shared by all clients (dither=shared); `own` never is. Ties, stochastic rounding, windows
-// and dither draw from `own`, signs from `rotation`.
+// Philox keys of one tensor. `rotation` may be shared by all clients (dither=shared); `own` never is. Ties, stochastic
+// rounding, windows and dither draw from `own`, signs from `rotation`.
 struct TensorKeys {
   uint64_t rotation = 0;
   uint64_t own = 0;
@@ -92,23 +95,26 @@ class SegmentCodec {
   virtual uint64_t segment_bytes(const SegmentShape& shape) const = 0;
   // True if encode() itself finds NaN and Inf (it then throws NonFiniteInput); otherwise the caller scans first.
   virtual bool detects_nonfinite() const { return false; }
-  // `x` holds the segment's elements, all finite unless detects_nonfinite(). Writes at most segment_bytes(shape); returns the bytes written.
-  virtual uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys,
-                          std::span<uint8_t> dst, Scratch& scratch, SegmentStats& stats) const = 0;
-  // dst[i] = decoded (accumulate false) or dst[i] += weight * decoded (true). `src` is exactly the segment's bytes; hostile bytes throw
-  // Error(kCorruptData) whose text starts with the byte offset inside the segment ("byte 12: ..."). Returns the number of saturated values.
+  // `x` holds the segment's elements, all finite unless detects_nonfinite(). Writes at most segment_bytes(shape); returns the
+  // bytes written.
+  virtual uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
+                          Scratch& scratch, SegmentStats& stats) const = 0;
+  // dst[i] = decoded (accumulate false) or dst[i] += weight * decoded (true). `src` is exactly the segment's bytes; hostile
+  // bytes throw Error(kCorruptData) whose text starts with the byte offset inside the segment ("byte 12: ..."). Returns the
+  // number of saturated values.
   virtual uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                           bool accumulate, std::span<float> dst, Scratch& scratch) const = 0;
-  // Packets (kpd/gradient/packets.h): the codes of a segment cut into slices over all its blocks, each readable alone, and back. A slice that
-  // is missing is an empty span; its codes become arbitrary valid ones (the decoder's mask zeroes them). `words` are the scale words (4 bytes
-  // a block), which travel apart. Methods that cannot throw Error(kUnsupported).
+  // Packets (kpd/gradient/packets.h): the codes of a segment cut into slices over all its blocks, each readable alone, and
+  // back. A slice that is missing is an empty span; its codes become arbitrary valid ones (the decoder's mask zeroes them).
+  // `words` are the scale words (4 bytes a block), which travel apart. Methods that cannot throw Error(kUnsupported).
   virtual void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
                      std::vector<std::vector<uint8_t>>& out) const;
-  virtual void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
-                     std::vector<uint8_t>& segment) const;
+  virtual void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words,
+                     const SegmentShape& shape, std::vector<uint8_t>& segment) const;
 
-  // For codes with a shared rotation (kFlagDither): acc += weight * the decoded values in the rotated domain, before the inverse transform;
-  // finish_rotated() then makes dst = (or +=) R^-1 acc once for all clients. Others throw Error(kUnsupported).
+  // For codes with a shared rotation (kFlagDither): acc += weight * the decoded values in the rotated domain, before the
+  // inverse transform; finish_rotated() then makes dst = (or +=) R^-1 acc once for all clients. Others throw
+  // Error(kUnsupported).
   virtual void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                               std::span<float> acc, Scratch& scratch) const;
   virtual void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const;
@@ -119,28 +125,29 @@ struct MethodEntry {
   MethodRow row;
   // Spec -> wire fields; the keys were checked. Throws through spec.fail_at.
   WireParams (*parse)(const Spec& spec);
-  // Checks fields read from a hostile stream: throws Error(kCorruptData) with what was expected, else makes the codec. `count` is the
-  // tensor's number of elements (methods pick rounds=3 below 4096 at encode time, and write it in the record).
+  // Checks fields read from a hostile stream: throws Error(kCorruptData) with what was expected, else makes the codec. `count`
+  // is the tensor's number of elements (methods pick rounds=3 below 4096 at encode time, and write it in the record).
   std::unique_ptr<SegmentCodec> (*make)(const WireParams& params);
   double (*limit_vnmse)(const WireParams& params);
 };
 const std::vector<MethodEntry>& registry();
 
-// Codecs by their wire fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask for more than
-// kMaxCodecs sets of them.
+// Codecs by their wire fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask
+// for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
 class CodecCache {
  public:
   static constexpr size_t kMaxCodecs = 64;
-  // Throws what MethodEntry::make throws, and Error(kLimitExceeded) for the 65th distinct codec.
+  void begin_message();
+  // Throws what MethodEntry::make throws, and Error(kLimitExceeded) for the 65th distinct codec of one message.
   std::shared_ptr<const SegmentCodec> get(const WireParams& params);
-  // Before a message, for a cache that outlives it: forgets the codecs if there are many, so that what one sender sent costs the next nothing.
-  void begin_message() {
-    if (codecs_.size() > kMaxKept) codecs_.clear();
-  }
 
  private:
-  static constexpr size_t kMaxKept = 8;
-  std::vector<std::pair<WireParams, std::shared_ptr<const SegmentCodec>>> codecs_;
+  struct Entry {
+    WireParams params;
+    std::shared_ptr<const SegmentCodec> codec;
+    bool used = false;  // by the current message
+  };
+  std::vector<Entry> entries_;
 };
 const MethodEntry& method_by_id(uint8_t id);  // throws Error(kUnsupported)
 

@@ -28,7 +28,9 @@ uint64_t derive(const RunSecret& secret, const MessageIds& ids, uint64_t client,
 uint64_t checked_count(const ByteReader& r, const std::vector<uint64_t>& shape, uint64_t max, const std::string& name) {
   uint64_t count = 1;
   for (const uint64_t d : shape) {
-    if (d != 0 && count > max / d) r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(), str("tensor ", printable(name), " has more than ", max, " elements"));
+    if (d != 0 && count > max / d)
+      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(),
+                 str("tensor ", printable(name), " has more than ", max, " elements"));
     count *= d;
   }
   return count;
@@ -79,10 +81,12 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
 
 void read_extensions(ByteReader& r, uint64_t header_bytes) {
   while (r.offset() < header_bytes) {
-    if (header_bytes - r.offset() < kExtensionHeadBytes) r.corrupt("header extension cut short by the header length ", header_bytes);
+    if (header_bytes - r.offset() < kExtensionHeadBytes)
+      r.corrupt("header extension cut short by the header length ", header_bytes);
     const uint16_t type = r.u16("extension type");
     const uint32_t bytes = r.u32("extension length");
-    if (bytes > header_bytes - r.offset()) r.corrupt("header extension of ", bytes, " bytes passes the header's end ", header_bytes);
+    if (bytes > header_bytes - r.offset())
+      r.corrupt("header extension of ", bytes, " bytes passes the header's end ", header_bytes);
     if ((type & kCriticalExtension) != 0) {
       r.throw_at(static_cast<int>(ErrorCode::kUnsupported), r.offset() - kExtensionHeadBytes,
                  str("critical extension ", type, " is not known to this version"));
@@ -148,11 +152,15 @@ CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits, Cod
   }
   if (dtype > 2) bad(ErrorCode::kCorruptData, str("dtype ", dtype, ", expected 0 to 2"));
   c.record.dtype = static_cast<DType>(dtype);
-  if (p.log2_block < 6 || p.log2_block > 14) bad(ErrorCode::kCorruptData, str("log2 of the block is ", p.log2_block, ", expected 6 to 14"));
-  if (static_cast<int>(p.scale) > 2) bad(ErrorCode::kCorruptData, str("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2"));
-  if (p.exponent < -1024 || p.exponent > 1024) bad(ErrorCode::kCorruptData, str("exponent ", p.exponent, ", expected -1024 to 1024"));
+  if (p.log2_block < 6 || p.log2_block > 14)
+    bad(ErrorCode::kCorruptData, str("log2 of the block is ", p.log2_block, ", expected 6 to 14"));
+  if (static_cast<int>(p.scale) > 2)
+    bad(ErrorCode::kCorruptData, str("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2"));
+  if (p.exponent < -1024 || p.exponent > 1024)
+    bad(ErrorCode::kCorruptData, str("exponent ", p.exponent, ", expected -1024 to 1024"));
   if (c.record.count < kMinCodedElements && p.method != 0) {
-    bad(ErrorCode::kCorruptData, str("method ", p.method, " for ", c.record.count, " elements, fewer than ", kMinCodedElements, " travel as float32"));
+    bad(ErrorCode::kCorruptData,
+        str("method ", p.method, " for ", c.record.count, " elements, fewer than ", kMinCodedElements, " travel as float32"));
   }
   try {
     c.codec = codecs.get(p);
@@ -177,7 +185,8 @@ uint64_t manifest_bytes(const Manifest& manifest) {
 
 void write_manifest(ByteWriter& w, const Manifest& manifest) {
   for (const TensorInfo& t : manifest) {
-    if (t.name.size() > 65535 || t.shape.size() > 255) fail(ErrorCode::kInvalidArgument, "tensor name or shape too long: ", t.name);
+    if (t.name.size() > 65535 || t.shape.size() > 255)
+      fail(ErrorCode::kInvalidArgument, "tensor name or shape too long: ", t.name);
     w.u16(static_cast<uint16_t>(t.name.size()));
     w.text(t.name);
     w.u8(static_cast<uint8_t>(t.dtype));
@@ -202,7 +211,8 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, uint32_t* tens
   if ((flags & ~(kFlagMessage | kFlagStreamed | kFlagPackets)) != 0) r.corrupt("unknown header flags ", flags);
   if (((flags & kFlagPackets) != 0) != control) {
     r.throw_at(static_cast<int>(ErrorCode::kUnsupported), 6,
-               control ? "not the control part of a packetized message" : "the control part of a packetized message; it needs its packets");
+               control ? "not the control part of a packetized message"
+                       : "the control part of a packetized message; it needs its packets");
   }
   info.is_file = (flags & kFlagMessage) == 0;
   info.is_streamed = (flags & kFlagStreamed) != 0;
@@ -217,7 +227,8 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, uint32_t* tens
                str("a header of ", info.header_bytes, " bytes, the limit is ", limits.max_header_bytes));
   }
   if (*tensor_count > limits.max_tensors) {
-    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 12, str(*tensor_count, " tensors, the limit is ", limits.max_tensors));
+    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 12,
+               str(*tensor_count, " tensors, the limit is ", limits.max_tensors));
   }
   return info;
 }
@@ -238,22 +249,27 @@ void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count
     std::copy(mac.begin(), mac.end(), info.mac.begin());
   }
   if (r.offset() > info.header_bytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, ", but the manifest ends at ", r.offset()));
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8,
+               str("header length ", info.header_bytes, ", but the manifest ends at ", r.offset()));
   }
   read_extensions(r, info.header_bytes);
 }
 
-StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count, bool control) {
+StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count,
+                       bool control) {
   StreamInfo info = read_header_start(r, limits, tensor_count, control);
   if (info.is_streamed ? info.total_bytes != kUnknownLength : info.total_bytes != stream.size()) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 16, str("the header says ", info.total_bytes, " bytes, there are ", stream.size()));
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 16,
+               str("the header says ", info.total_bytes, " bytes, there are ", stream.size()));
   }
   info.total_bytes = stream.size();
   if (stream.size() < kChecksumBytes || info.header_bytes > stream.size() - kChecksumBytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8,
+               str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
   }
   if (*tensor_count > stream.size() / kRecordBytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12, str(*tensor_count, " tensors do not fit a stream of ", stream.size(), " bytes"));
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12,
+               str(*tensor_count, " tensors do not fit a stream of ", stream.size(), " bytes"));
   }
   const uint64_t body = stream.size() - kChecksumBytes;
   if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
@@ -265,7 +281,8 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
 
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name) {
   const auto same = [&](uint64_t value, uint64_t want, const char* what) {
-    if (value != want) throw Error(ErrorCode::kMismatch, str(name, ": the message has ", what, " ", value, ", expected ", want));
+    if (value != want)
+      throw Error(ErrorCode::kMismatch, str(name, ": the message has ", what, " ", value, ", expected ", want));
   };
   same(got.run, expected.run, "run");
   same(got.round, expected.round, "round");

@@ -12,21 +12,21 @@ namespace kpd::gradient {
 inline constexpr uint8_t kMagic[4] = {'K', 'P', 'D', 'G'};
 inline constexpr uint8_t kFormatMajor = 1;
 inline constexpr uint8_t kFormatMinor = 0;
-inline constexpr uint16_t kFlagMessage = 1;         // header flags: message form, else file form
-inline constexpr uint16_t kFlagStreamed = 2;        // total length unknown when the header was written
-inline constexpr uint16_t kFlagPackets = 4;         // the control part of a packetized message
-inline constexpr uint64_t kUnknownLength = ~0ull;   // total length of a streamed one
-inline constexpr uint64_t kFileHeaderBytes = 32;    // before manifest and extensions
+inline constexpr uint16_t kFlagMessage = 1;        // header flags: message form, else file form
+inline constexpr uint16_t kFlagStreamed = 2;       // total length unknown when the header was written
+inline constexpr uint16_t kFlagPackets = 4;        // the control part of a packetized message
+inline constexpr uint64_t kUnknownLength = ~0ull;  // total length of a streamed one
+inline constexpr uint64_t kFileHeaderBytes = 32;   // before manifest and extensions
 inline constexpr uint64_t kMessageHeaderBytes = 88;
 inline constexpr uint64_t kRecordBytes = 24;
 inline constexpr uint64_t kChecksumBytes = 4;
-inline constexpr uint64_t kLeastBlockBytes = 4;     // what every method spends at least on a block
+inline constexpr uint64_t kLeastBlockBytes = 4;  // what every method spends at least on a block
 inline constexpr uint64_t kExtensionHeadBytes = 6;
 inline constexpr uint16_t kCriticalExtension = 0x8000;
-inline constexpr uint64_t kSharedClient = ~0ull;    // the client id from which a shared rotation is derived
+inline constexpr uint64_t kSharedClient = ~0ull;  // the client id from which a shared rotation is derived
 
-// Keys of tensor `index`: the first 8 bytes (little-endian) of SHA-256("kpd-gradient-1" secret[32] run round client index kind), all
-// integers u64 little-endian, kind 0 = rotation, 1 = own. A shared rotation has client = kSharedClient.
+// Keys of tensor `index`: the first 8 bytes (little-endian) of SHA-256("kpd-gradient-1" secret[32] run round client index
+// kind), all integers u64 little-endian, kind 0 = rotation, 1 = own. A shared rotation has client = kSharedClient.
 TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t index, const WireParams& params);
 
 // What travels for a tensor of `count` elements under a codec's params: float32 below kMinCodedElements, rounds resolved.

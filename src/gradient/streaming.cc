@@ -1,4 +1,5 @@
-// gradient: the incremental decoder (kpd/gradient/streaming.h). One state a part of the format; a part is parsed when it is complete.
+// gradient: the incremental decoder (kpd/gradient/streaming.h). One state a part of the format; a part is parsed when it is
+// complete.
 #include "kpd/gradient/streaming.h"
 
 #include <algorithm>
@@ -75,7 +76,8 @@ void StreamDecoder::Impl::take_record(std::span<const uint8_t> part) {
   ByteReader r(part, "message", offset);
   record = read_record(r, tensor, limits, codecs);
   if (record.record.count != manifest[tensor].count() || record.record.dtype != manifest[tensor].dtype) {
-    fail(ErrorCode::kCorruptData, "message: byte ", offset, ": tensor '", manifest[tensor].name, "' is not what the manifest says");
+    fail(ErrorCode::kCorruptData, "message: byte ", offset, ": tensor '", manifest[tensor].name,
+         "' is not what the manifest says");
   }
   keys = tensor_keys(secret, ids, tensor, record.record.params);
   segment = 0;
@@ -96,7 +98,9 @@ void StreamDecoder::Impl::next_segment() {
 void StreamDecoder::Impl::take_segment(std::span<const uint8_t> part) {
   const SegmentShape s = shape();
   const int exponent = record.record.params.exponent;
-  if (exponent != 0) fail(ErrorCode::kUnsupported, "message: byte ", offset, ": a tensor with exponent ", exponent, " cannot be decoded while it arrives");
+  if (exponent != 0)
+    fail(ErrorCode::kUnsupported, "message: byte ", offset, ": a tensor with exponent ", exponent,
+         " cannot be decoded while it arrives");
   try {
     record.codec->decode(part, s, keys, weight, true, acc[tensor].subspan(s.first_element, s.elements), scratch);
   } catch (const Error& e) {
@@ -117,16 +121,19 @@ void StreamDecoder::Impl::take(std::span<const uint8_t> part) {
       const uint64_t bytes = load_u32(part.data());
       const uint64_t most = record.codec->segment_bytes(shape());
       if (bytes > most || bytes < std::max<uint64_t>(1, shape().elements / limits.max_elements_per_byte)) {
-        fail(ErrorCode::kCorruptData, "message: byte ", offset, ": segment of ", bytes, " bytes, at most ", most, " are possible");
+        fail(ErrorCode::kCorruptData, "message: byte ", offset, ": segment of ", bytes, " bytes, at most ", most,
+             " are possible");
       }
       return expect(kSegment, bytes);
     }
     case kSegment:
       return take_segment(part);
     case kChecksum:
-      if (load_u32(part.data()) != crc) fail(ErrorCode::kCorruptData, "message: byte ", offset, ": checksum mismatch: the message is damaged");
+      if (load_u32(part.data()) != crc)
+        fail(ErrorCode::kCorruptData, "message: byte ", offset, ": checksum mismatch: the message is damaged");
       if (announced_bytes != kUnknownLength && announced_bytes != offset + kChecksumBytes) {
-        fail(ErrorCode::kCorruptData, "message: the header says ", announced_bytes, " bytes, it ended after ", offset + kChecksumBytes);
+        fail(ErrorCode::kCorruptData, "message: the header says ", announced_bytes, " bytes, it ended after ",
+             offset + kChecksumBytes);
       }
       return expect(kDone, 0);
     default:
@@ -146,9 +153,12 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 
 void StreamDecoder::begin(const MessageIds& expected, float weight, std::span<const std::span<float>> acc) {
   Impl& m = *impl_;
-  if (acc.size() != m.manifest.size()) fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(), " tensors");
+  if (acc.size() != m.manifest.size())
+    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(),
+         " tensors");
   for (size_t i = 0; i < acc.size(); ++i) {
-    if (acc[i].size() != m.manifest[i].count()) fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].size(), " floats");
+    if (acc[i].size() != m.manifest[i].count())
+      fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].size(), " floats");
   }
   m.codecs.begin_message();
   m.expected = expected;
@@ -164,7 +174,8 @@ void StreamDecoder::begin(const MessageIds& expected, float weight, std::span<co
 void StreamDecoder::feed(std::span<const uint8_t> bytes) {
   Impl& m = *impl_;
   if (m.stage == Impl::kIdle) fail(ErrorCode::kInvalidArgument, "feed: no message was begun");
-  if (m.stage == Impl::kDone && !bytes.empty()) fail(ErrorCode::kCorruptData, "message: byte ", m.offset, ": bytes after the message's end");
+  if (m.stage == Impl::kDone && !bytes.empty())
+    fail(ErrorCode::kCorruptData, "message: byte ", m.offset, ": bytes after the message's end");
   while (!bytes.empty() || (m.needed == 0 && m.stage != Impl::kDone)) {
     if (m.stage == Impl::kDone) fail(ErrorCode::kCorruptData, "message: byte ", m.offset, ": bytes after the message's end");
     const uint64_t missing = m.needed - m.pending.size();

@@ -1,8 +1,8 @@
 // kernels: the Walsh-Hadamard butterflies with Highway (hadamard.h).
 //
-// A transform is a few passes over a block that fits the first-level cache. The first pass does the stages inside a vector by shuffles and three (or
-// four) stages across vectors; each later pass does as many stages as the registers hold. Signs and scales ride on the first loads and
-// the last stores. Only adds, subtracts and sign flips, so no vector width changes a result.
+// A transform is a few passes over a block that fits the first-level cache. The first pass does the stages inside a vector by
+// shuffles and three (or four) stages across vectors; each later pass does as many stages as the registers hold. Signs and
+// scales ride on the first loads and the last stores. Only adds, subtracts and sign flips, so no vector width changes a result.
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -178,7 +178,8 @@ HWY_INLINE void strided_pass_radix(size_t radix, const float* y, size_t n, size_
   }
 }
 
-// Radix of the pass that starts at stage h of an n-point transform: the remaining stages are spread evenly over as few passes as possible.
+// Radix of the pass that starts at stage h of an n-point transform: the remaining stages are spread evenly over as few passes
+// as possible.
 HWY_INLINE size_t pass_radix(size_t n, size_t h) {
   size_t stages = 0;
   for (size_t r = n / h; r > 1; r /= 2) ++stages;

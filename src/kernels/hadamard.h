@@ -1,6 +1,7 @@
 // kernels: the Walsh-Hadamard butterflies, the hot loop of every rotation. Private.
 //
-// All results are equal, bit for bit, on every instruction set: an output is a fixed tree of float adds and subtracts, h = 1, 2, 4, ...
+// All results are equal, bit for bit, on every instruction set: an output is a fixed tree of float adds and subtracts, h = 1,
+// 2, 4, ...
 #pragma once
 
 #include <cstddef>
@@ -10,15 +11,15 @@ namespace kpd::kernels {
 
 // What is done to a value before the first butterfly and after the last.
 struct HadamardIn {
-  const float* src;             // [n], may be the same memory as y
-  const uint32_t* signs;        // bit i of word i/32 set: negate element i; null: none
-  float scale = 1.0f;           // multiplied in; 1 is skipped
+  const float* src;       // [n], may be the same memory as y
+  const uint32_t* signs;  // bit i of word i/32 set: negate element i; null: none
+  float scale = 1.0f;     // multiplied in; 1 is skipped
 };
 struct HadamardOut {
-  float* dst;                   // [n]
-  const uint32_t* signs;        // applied after the transform; null: none
+  float* dst;             // [n]
+  const uint32_t* signs;  // applied after the transform; null: none
   float scale = 1.0f;
-  bool accumulate = false;      // dst += instead of dst =
+  bool accumulate = false;  // dst += instead of dst =
 };
 
 // y[n] = H (signs * scale * src), unnormalised; n a power of two, 2 <= n <= 2^24. If out is not null the last pass writes
@@ -28,8 +29,9 @@ void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out = nul
 // dst[i] = signs * scale * src[i], or += (the two edges of fwht alone; may be in place).
 void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate = false);
 
-// Over x[n]: the largest |x| as raw bits (>= 0x7f800000 means NaN or Inf is present) and the sum of squares in double by the fixed tree: element
-// i is added to lane i % 16 in increasing order of i, then lanes l and l + 8, l + 4, l + 2, l + 1 are added.
+// Over x[n]: the largest |x| as raw bits (>= 0x7f800000 means NaN or Inf is present) and the sum of squares in double by the
+// fixed tree: element i is added to lane i % 16 in increasing order of i, then lanes l and l + 8, l + 4, l + 2, l + 1 are
+// added.
 struct Magnitude {
   uint32_t max_abs_bits;
   double sum_squares;

@@ -1,7 +1,7 @@
 // kernels: Philox4x32-10 in bulk (Salmon et al. 2011; base/rng.cc has the one-block form with the published vectors).
 //
-// Scalar on purpose: four independent blocks in flight keep the 64-bit multiplier busy, which on the cores measured is as fast as 256-bit vectors,
-// and it is the same code on every machine.
+// Scalar on purpose: four independent blocks in flight keep the 64-bit multiplier busy, which on the cores measured is as fast
+// as 256-bit vectors, and it is the same code on every machine.
 #include "kernels/philox.h"
 
 #include <algorithm>

@@ -113,8 +113,8 @@ HWY_INLINE void count_levels(const uint8_t* planes, size_t stride, size_t n_byte
 
 // Elements [full, n) by the reference rules, then all sums.
 template <int kBits>
-HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const QuantizeTable& t, uint8_t* planes,
-                               const VD* sums, V least) {
+HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const QuantizeTable& t, uint8_t* planes, const VD* sums,
+                               V least) {
   constexpr size_t kLevels = size_t{1} << (kBits - 1);
   const D d;
   const size_t stride = plane_bytes(n);

@@ -1,8 +1,8 @@
 // kernels: nearest-level quantization to sign and magnitude bit planes, and back. Private.
 //
-// A code of b bits is a sign (plane 0, 1 = negative: the float's sign bit) and a magnitude code m of b - 1 bits (planes 1.., most
-// significant first): m = number of thresholds T_k <= |y|. A plane is ceil(n/8) bytes, bit i % 8 of byte i / 8 for element i, unused bits 0. Results are equal
-// on every instruction set.
+// A code of b bits is a sign (plane 0, 1 = negative: the float's sign bit) and a magnitude code m of b - 1 bits (planes 1..,
+// most significant first): m = number of thresholds T_k <= |y|. A plane is ceil(n/8) bytes, bit i % 8 of byte i / 8 for element
+// i, unused bits 0. Results are equal on every instruction set.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@ inline constexpr size_t kBucketCount = 384;
 
 struct QuantizeTable {
   int bits = 1;
-  const float* thresholds = nullptr;   // [2^(bits-1) - 1] ascending, in y's units
-  const float* levels = nullptr;       // [2^(bits-1)] ascending, positive
+  const float* thresholds = nullptr;  // [2^(bits-1) - 1] ascending, in y's units
+  const float* levels = nullptr;      // [2^(bits-1)] ascending, positive
   // Only for bits > 4: bucket_start[min(trunc(|y| * bucket_scale), kBucketCount - 1)] <= m, to start the search there.
   const uint8_t* bucket_start = nullptr;
   float bucket_scale = 0;
 };
 
 struct QuantizeSums {
-  double dot = 0;        // sum of |y_i| level(m_i): products exact in double, 16-lane fixed tree (hadamard.h)
-  double q2 = 0;         // sum over m ascending of count(m) * level(m)^2
-  bool has_zero = false; // some y_i == 0: its sign is a tie
+  double dot = 0;         // sum of |y_i| level(m_i): products exact in double, 16-lane fixed tree (hadamard.h)
+  double q2 = 0;          // sum over m ascending of count(m) * level(m)^2
+  bool has_zero = false;  // some y_i == 0: its sign is a tie
 };
 
 QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& table, uint8_t* planes);

@@ -15,7 +15,9 @@ namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
 #if KPD_TARGET_IS_SCALAR
-void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) { scalar::quantize_uniform(y, n, inverse, index); }
+void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
+  scalar::quantize_uniform(y, n, inverse, index);
+}
 void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
   scalar::quantize_dithered(y, offset, n, inverse, index);
 }

@@ -1,4 +1,5 @@
-// transform: randomized Hadamard rotation of any length (see the headers). Signs are Philox bits, bit i of word i/32 for element i.
+// transform: randomized Hadamard rotation of any length (see the headers). Signs are Philox bits, bit i of word i/32 for
+// element i.
 #include "kpd/transform/hadamard.h"
 
 #include <bit>
@@ -33,7 +34,8 @@ void transform_part(float* y, size_t power, const uint32_t* before, const uint32
 }
 
 void check(size_t n, int rounds) {
-  if (n < 2 || n > kMaxRotation) fail(ErrorCode::kInvalidArgument, "rotation of ", n, " elements: expected 2 to ", kMaxRotation);
+  if (n < 2 || n > kMaxRotation)
+    fail(ErrorCode::kInvalidArgument, "rotation of ", n, " elements: expected 2 to ", kMaxRotation);
   if (rounds < 1 || rounds > 3) fail(ErrorCode::kInvalidArgument, "rotation: ", rounds, " rounds, expected 1 to 3");
 }
 

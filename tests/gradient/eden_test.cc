@@ -16,9 +16,9 @@ using namespace testing;
 
 TEST(Eden, FixedRatesReachTheirLimits) {
   // Research table 1.2, unbiased; 1.5 for the fractional and sub-bit rates.
-  const std::pair<double, double> limits[] = {{1, .570796},  {2, .133121},  {3, .035784},   {4, .00959214}, {5, .00251096},
-                                              {6, .000644655}, {7, .000163505}, {8, 4.11868e-05}, {1.5, .3165},   {2.5, .08227},
-                                              {.5, 2.1416},  {.25, 5.2832}, {.1, 14.708}};
+  const std::pair<double, double> limits[] = {
+      {1, .570796},     {2, .133121}, {3, .035784},  {4, .00959214}, {5, .00251096}, {6, .000644655}, {7, .000163505},
+      {8, 4.11868e-05}, {1.5, .3165}, {2.5, .08227}, {.5, 2.1416},   {.25, 5.2832},  {.1, 14.708}};
   const std::vector<float> x = lognormal_vector(65536 * 4 + 4095, 3);
   for (const auto& [bits, limit] : limits) {
     const RoundTrip r = round_trip(x, str("eden:bits=", bits));
@@ -31,7 +31,7 @@ TEST(Eden, FixedRatesReachTheirLimits) {
 }
 
 TEST(Eden, EntropyCodesReachTheirLimits) {
-  const std::pair<double, double> limits[] = {{.1, 9.931}, {.25, 3.749}, {.5, 1.6133}, {1, .53454}, {1.5, .21611},
+  const std::pair<double, double> limits[] = {{.1, 9.931},  {.25, 3.749}, {.5, 1.6133},  {1, .53454},   {1.5, .21611},
                                               {2, .097624}, {3, .022745}, {4, .0055908}, {8, 2.1718e-5}};
   const std::vector<float> x = normal_vector(1 << 18, 5);
   for (const auto& [bits, limit] : limits) {
@@ -104,8 +104,9 @@ TEST(Eden, SparseEqualClientsAverageInThreeRounds) {
 }
 
 TEST(Eden, EveryLengthRoundTrips) {
-  for (const char* spec : {"eden:bits=1", "eden:bits=2.5", "eden:bits=8", "eden:bits=0.3", "eden:code=entropy,bits=2",
-                           "eden:code=entropy,bits=8", "eden:code=entropy,dither=shared,bits=1.5", "eden:bits=2,allocate=energy"}) {
+  for (const char* spec :
+       {"eden:bits=1", "eden:bits=2.5", "eden:bits=8", "eden:bits=0.3", "eden:code=entropy,bits=2", "eden:code=entropy,bits=8",
+        "eden:code=entropy,dither=shared,bits=1.5", "eden:bits=2,allocate=energy"}) {
     for (const size_t n : {0, 1, 2, 3, 63, 64, 65, 100, 127, 128, 1000, 4095, 4096, 4097, 8191, 8192, 12289, 262143, 266239}) {
       const std::vector<float> x = normal_vector(n, n + 1);
       const RoundTrip r = round_trip(x, spec);
@@ -117,8 +118,9 @@ TEST(Eden, EveryLengthRoundTrips) {
 }
 
 TEST(Eden, ZerosAndConstantsAndSparse) {
-  for (const char* spec : {"eden:bits=1", "eden:bits=0.1", "eden:bits=4", "eden:code=entropy,bits=0.5", "eden:code=entropy,bits=3",
-                           "eden:code=entropy,dither=shared,bits=1", "eden:bits=1,rounds=1", "eden:code=entropy,bits=1,rounds=1"}) {
+  for (const char* spec :
+       {"eden:bits=1", "eden:bits=0.1", "eden:bits=4", "eden:code=entropy,bits=0.5", "eden:code=entropy,bits=3",
+        "eden:code=entropy,dither=shared,bits=1", "eden:bits=1,rounds=1", "eden:code=entropy,bits=1,rounds=1"}) {
     const RoundTrip zero = round_trip(std::vector<float>(5000), spec);
     for (const float v : zero.decoded) ASSERT_EQ(v, 0.0f) << spec;
     EXPECT_EQ(zero.report.error2, 0) << spec;
@@ -174,11 +176,12 @@ TEST(Eden, NonFiniteIsRefusedZeroedOrPassed) {
 }
 
 TEST(Eden, AdversarialInputIsReseeded) {
-  // The inverse rotation of a unit vector rotates back to one spike in every attempt-0 rotation of this block: error d - 1 at one bit.
+  // The inverse rotation of a unit vector rotates back to one spike in every attempt-0 rotation of this block: error d - 1 at
+  // one bit.
   Encoder probe(one_tensor(4096), Codec::parse("eden:bits=1,rounds=1"), RunSecret::from_seed(1));
   std::vector<uint8_t> bytes(probe.max_bytes());
-  // Find the signs by encoding unit vectors is not needed: H row with the signs of a known rotation comes from decoding a one-hot code.
-  // A constant-sign code decodes to S * D H 1 = S * sqrt(d) * D e_0; instead decode spikes by linearity:
+  // Find the signs by encoding unit vectors is not needed: H row with the signs of a known rotation comes from decoding a
+  // one-hot code. A constant-sign code decodes to S * D H 1 = S * sqrt(d) * D e_0; instead decode spikes by linearity:
   std::vector<float> spike(4096);
   spike[0] = 1;
   const RoundTrip r1 = round_trip(spike, "eden:bits=1,rounds=1");
@@ -189,9 +192,10 @@ TEST(Eden, AdversarialInputIsReseeded) {
 TEST(Eden, SameBytesOnEveryIsaAndForAnyThreads) {
   const std::vector<float> x = lognormal_vector(4096 * 70 + 1234, 8);
   const std::string best = active_isa();
-  for (const char* spec : {"eden:bits=1", "eden:bits=2", "eden:bits=3", "eden:bits=4", "eden:bits=5", "eden:bits=8", "eden:bits=2.3",
-                           "eden:bits=0.2", "eden:bits=1,rounds=3,block=1024", "eden:code=entropy,bits=0.1", "eden:code=entropy,bits=2",
-                           "eden:code=entropy,bits=6", "eden:code=entropy,dither=shared,bits=2", "eden:bits=1.5,allocate=energy"}) {
+  for (const char* spec :
+       {"eden:bits=1", "eden:bits=2", "eden:bits=3", "eden:bits=4", "eden:bits=5", "eden:bits=8", "eden:bits=2.3",
+        "eden:bits=0.2", "eden:bits=1,rounds=3,block=1024", "eden:code=entropy,bits=0.1", "eden:code=entropy,bits=2",
+        "eden:code=entropy,bits=6", "eden:code=entropy,dither=shared,bits=2", "eden:bits=1.5,allocate=energy"}) {
     const RoundTrip first = round_trip(x, spec);
     for (const std::string& isa : available_isas()) {
       set_isa(isa);

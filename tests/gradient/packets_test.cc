@@ -1,4 +1,5 @@
-// tests: packetized messages: complete = the message itself; loss, random and burst, has the error of subsampling; bad packets are lost packets.
+// tests: packetized messages: complete = the message itself; loss, random and burst, has the error of subsampling; bad packets
+// are lost packets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +47,8 @@ double vnmse(const std::vector<float>& got, const std::vector<float>& x) {
 }
 
 TEST(Packets, CompleteEqualsTheMessage) {
-  for (const char* spec : {"eden:bits=1", "eden:bits=3.3", "eden:bits=0.2", "eden:code=entropy,bits=2", "eden:code=entropy,bits=7"}) {
+  for (const char* spec :
+       {"eden:bits=1", "eden:bits=3.3", "eden:bits=0.2", "eden:code=entropy,bits=2", "eden:code=entropy,bits=7"}) {
     const Sent s = send(4096 * 70 + 77, spec, 600);
     PacketReport report;
     const std::vector<float> got = receive(s, s.set.packets, &report);
@@ -57,7 +59,8 @@ TEST(Packets, CompleteEqualsTheMessage) {
 }
 
 TEST(Packets, LossHasTheErrorOfSubsampling) {
-  for (const auto& [spec, v] : {std::pair<std::string, double>{"eden:bits=1", .570796}, {"eden:bits=4", .00959}, {"eden:code=entropy,bits=2", .0976}}) {
+  for (const auto& [spec, v] :
+       {std::pair<std::string, double>{"eden:bits=1", .570796}, {"eden:bits=4", .00959}, {"eden:code=entropy,bits=2", .0976}}) {
     const Sent s = send(4096 * 128, spec, 500);
     const size_t n = s.set.packets.size();
     ASSERT_GE(n, 64u);
@@ -86,11 +89,11 @@ TEST(Packets, LossHasTheErrorOfSubsampling) {
 TEST(Packets, BadPacketsAreCountedAndLost) {
   const Sent s = send(4096 * 64, "eden:bits=1", 600);
   std::vector<std::vector<uint8_t>> packets = s.set.packets;
-  packets.push_back(packets[0]);                      // duplicate
-  packets[1][20] ^= 1;                                // damaged
+  packets.push_back(packets[0]);  // duplicate
+  packets[1][20] ^= 1;            // damaged
   const Sent other = send(4096 * 63, "eden:bits=1", 600);
-  packets.push_back(other.set.packets[0]);            // foreign
-  packets.push_back({});                              // damaged
+  packets.push_back(other.set.packets[0]);  // foreign
+  packets.push_back({});                    // damaged
   PacketReport report;
   const std::vector<float> got = receive(s, packets, &report);
   EXPECT_EQ(report.duplicate, 1u);

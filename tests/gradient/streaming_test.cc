@@ -13,7 +13,9 @@ namespace {
 
 using namespace testing;
 
-const Manifest kModel = {{"a", DType::kFloat32, {70, 4096}}, {"bias", DType::kFloat32, {10}}, {"none", DType::kFloat32, {0}},
+const Manifest kModel = {{"a", DType::kFloat32, {70, 4096}},
+                         {"bias", DType::kFloat32, {10}},
+                         {"none", DType::kFloat32, {0}},
                          {"b", DType::kFloat32, {12345}}};
 
 struct Model {
@@ -37,7 +39,8 @@ struct Sum {
 std::vector<uint8_t> stream_of(Encoder& encoder, const Model& model, const MessageIds& ids, EncodeReport* report = nullptr) {
   std::vector<uint8_t> all, chunk(encoder.max_chunk_bytes());
   encoder.begin_stream(model.views, ids);
-  while (const uint64_t n = encoder.next_chunk(chunk, report)) all.insert(all.end(), chunk.begin(), chunk.begin() + static_cast<ptrdiff_t>(n));
+  while (const uint64_t n = encoder.next_chunk(chunk, report))
+    all.insert(all.end(), chunk.begin(), chunk.begin() + static_cast<ptrdiff_t>(n));
   return all;
 }
 
@@ -117,7 +120,8 @@ TEST(RotatedSum, EqualsTheSumOfTheDecoded) {
   }
   decoder.finish_rotated(rotated.spans);
   for (size_t t = 0; t < kModel.size(); ++t) {
-    for (size_t i = 0; i < plain.tensors[t].size(); ++i) ASSERT_NEAR(plain.tensors[t][i], rotated.tensors[t][i], 2e-6) << t << " " << i;
+    for (size_t i = 0; i < plain.tensors[t].size(); ++i)
+      ASSERT_NEAR(plain.tensors[t][i], rotated.tensors[t][i], 2e-6) << t << " " << i;
   }
 }
 

@@ -1,4 +1,5 @@
-// tests: every instruction set's butterflies, edges and magnitudes against the scalar reference, bit for bit; the reference against the definition.
+// tests: every instruction set's butterflies, edges and magnitudes against the scalar reference, bit for bit; the reference
+// against the definition.
 #include "kernels/hadamard.h"
 
 #include <bit>
@@ -83,8 +84,9 @@ TEST(PhiloxFill, EqualsTheOneBlockForm) {
     std::vector<uint32_t> words(n);
     philox_fill(key, 7, 99, block, words.data(), n);
     for (size_t i = 0; i < n; ++i) {
-      const PhiloxCounter want = philox4x32({static_cast<uint32_t>(7 + i / 4), 99, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)},
-                                            {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+      const PhiloxCounter want =
+          philox4x32({static_cast<uint32_t>(7 + i / 4), 99, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)},
+                     {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
       ASSERT_EQ(words[i], want[i % 4]) << n << " " << i;
     }
   }

@@ -1,4 +1,5 @@
-// tests: quantization kernels of every instruction set against the scalar reference, bit for bit; the reference against the definition.
+// tests: quantization kernels of every instruction set against the scalar reference, bit for bit; the reference against the
+// definition.
 #include "kernels/quantize.h"
 
 #include <cmath>
@@ -47,7 +48,8 @@ TEST(QuantizeReference, TakesTheNearestLevel) {
     for (size_t i = 0; i < y.size(); ++i) {
       EXPECT_EQ(std::signbit(back[i]), std::signbit(y[i]));
       for (const float level : t.levels) {
-        EXPECT_LE(std::fabs(std::fabs(y[i]) - std::fabs(back[i])), std::fabs(std::fabs(y[i]) - level) + 1e-6f) << bits << " " << y[i];
+        EXPECT_LE(std::fabs(std::fabs(y[i]) - std::fabs(back[i])), std::fabs(std::fabs(y[i]) - level) + 1e-6f)
+            << bits << " " << y[i];
       }
     }
   }

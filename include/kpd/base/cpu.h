@@ -1,8 +1,8 @@
 // base: which instruction set the kernels use.
 //
-// Chosen once, on first use: the best the machine has, or what the environment variable KPD_ISA names (the only variable the core
-// reads). "scalar" is the readable reference. A name that is unknown or that this machine lacks is
-// Error(kUnsupported) listing the valid ones.
+// Chosen once, on first use: the best the machine has, or what the environment variable KPD_ISA names (the only variable the
+// core reads). "scalar" is the readable reference. A name that is unknown or that this machine lacks is Error(kUnsupported)
+// listing the valid ones.
 #pragma once
 
 #include <cstdint>

@@ -6,14 +6,15 @@
 namespace kpd {
 
 struct Limits {
-  uint64_t max_elements = uint64_t{1} << 36;       // of one tensor
+  uint64_t max_elements = uint64_t{1} << 36;        // of one tensor
   uint64_t max_total_elements = uint64_t{1} << 37;  // of one message or file
   uint32_t max_tensors = 1u << 20;
   uint32_t max_name_bytes = 4096;
   uint32_t max_dims = 16;
-  uint64_t max_header_bytes = uint64_t{1} << 28;    // JSON or manifest
+  uint64_t max_header_bytes = uint64_t{1} << 28;  // JSON or manifest
   // Decoded elements allowed per byte of input: stops a tiny message that claims a huge tensor. 0.05 bits per element
-  // plus scales is about 140 elements a byte; a block of zeros in an entropy code, 4 bytes for up to 8191 elements, is the extreme.
+  // plus scales is about 140 elements a byte; a block of zeros in an entropy code, 4 bytes for up to 8191 elements, is the
+  // extreme.
   uint64_t max_elements_per_byte = 2048;
 };
 

@@ -20,10 +20,10 @@ class CounterRng {
   explicit CounterRng(uint64_t seed, uint64_t stream = 0) : seed_(seed), stream_(stream) {}
   uint32_t next_u32();
   uint64_t next_u64();
-  double next_double();                  // uniform in [0, 1), 53 bits
-  uint64_t next_below(uint64_t bound);   // uniform in [0, bound), bound > 0, without modulo bias
-  double next_normal();                  // N(0,1); uses libm (Box-Muller): for synthetic data, never for stream bytes
-  double next_gamma(double shape);       // Gamma(shape, 1), Marsaglia-Tsang; for Dirichlet splits
+  double next_double();                 // uniform in [0, 1), 53 bits
+  uint64_t next_below(uint64_t bound);  // uniform in [0, bound), bound > 0, without modulo bias
+  double next_normal();                 // N(0,1); uses libm (Box-Muller): for synthetic data, never for stream bytes
+  double next_gamma(double shape);      // Gamma(shape, 1), Marsaglia-Tsang; for Dirichlet splits
  private:
   uint64_t seed_, stream_, index_ = 0;
   PhiloxCounter buffer_{};

@@ -1,7 +1,8 @@
 // base: the spec grammar that names every method of the program:  METHOD[:key=value[,key=value...]]
 //
 // METHOD and key: [a-z0-9][a-z0-9+_-]*; value: any characters but ',' and '='. Errors are Error(kInvalidArgument) and name the
-// position (1-based character) and, for an unknown method, key or choice, the nearest known one. "METHOD:BITS" with a bare number is not accepted.
+// position (1-based character) and, for an unknown method, key or choice, the nearest known one. "METHOD:BITS" with a bare
+// number is not accepted.
 #pragma once
 
 #include <cstdint>

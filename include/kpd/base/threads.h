@@ -9,9 +9,10 @@ namespace kpd {
 // Logical processors this process may run on (its affinity mask), at least 1.
 int hardware_threads();
 
-// Calls fn(task, worker) once for each task in [0, n_tasks) on up to n_threads threads (the caller is worker 0; worker < n_threads).
-// n_threads <= 0 means hardware_threads(). Returns when all are done; the first exception thrown by a task is rethrown and
-// tasks not yet started are skipped. Thread-safe; nested or concurrent calls run their tasks on the calling thread.
+// Calls fn(task, worker) once for each task in [0, n_tasks) on up to n_threads threads (the caller is worker 0; worker <
+// n_threads). n_threads <= 0 means hardware_threads(). Returns when all are done; the first exception thrown by a task is
+// rethrown and tasks not yet started are skipped. Thread-safe; nested or concurrent calls run their tasks on the calling
+// thread.
 void parallel_for(size_t n_tasks, int n_threads, const std::function<void(size_t task, int worker)>& fn);
 
 }  // namespace kpd

@@ -22,14 +22,14 @@ enum class ScaleKind : uint8_t {
 
 // The method fields of a tensor record (docs/format/gradient.md), all that a decoder needs. Plain data.
 struct WireParams {
-  uint8_t method = 0;        // numbered method id
-  uint8_t log2_block = 12;   // block = 2^log2_block elements
-  uint8_t rounds = 0;        // of the randomized Hadamard; 0 where there is none
+  uint8_t method = 0;       // numbered method id
+  uint8_t log2_block = 12;  // block = 2^log2_block elements
+  uint8_t rounds = 0;       // of the randomized Hadamard; 0 where there is none
   ScaleKind scale = ScaleKind::kUnbiased;
-  uint8_t flags = 0;         // kFlag...
-  int16_t exponent = 0;      // decoded values are multiplied by 2^exponent
-  uint32_t rate = 0;         // bits per coordinate in units of 2^-16
-  uint32_t param = 0;        // of the method: the step in units of 2^-20 for entropy codes, levels for qsgd, ...
+  uint8_t flags = 0;     // kFlag...
+  int16_t exponent = 0;  // decoded values are multiplied by 2^exponent
+  uint32_t rate = 0;     // bits per coordinate in units of 2^-16
+  uint32_t param = 0;    // of the method: the step in units of 2^-20 for entropy codes, levels for qsgd, ...
   bool operator==(const WireParams&) const = default;
   double bits() const { return rate / 65536.0; }
 };
@@ -39,11 +39,11 @@ inline constexpr uint8_t kFlagAllocate = 4;  // a rate per block travels in the 
 
 // One row of the table of methods.
 struct MethodRow {
-  uint8_t id;                    // on the wire; never reused
-  std::string_view name;         // in a spec
-  std::string_view bits;         // for people: "0.05..8"
-  std::string_view unbiased;     // for people: how unbiased
-  std::string_view limit;        // for people: the error limit
+  uint8_t id;                 // on the wire; never reused
+  std::string_view name;      // in a spec
+  std::string_view bits;      // for people: "0.05..8"
+  std::string_view unbiased;  // for people: how unbiased
+  std::string_view limit;     // for people: the error limit
   std::string_view paper;
   std::vector<std::string_view> keys;  // the spec keys it takes
 };

@@ -1,8 +1,8 @@
 // gradient: whole-model messages and files of compressed tensors (docs/format/gradient.md).
 //
-// A stream holds many tensors under one header and ends in a CRC-32 of all before. Two forms: a *message* (between machines that
-// agreed on a manifest; carries a hash of it and the ids of run, round and client, from which both sides derive the seeds) and a *file* (carries its
-// manifest and its seed). Every number of bits reported counts all bytes of the stream.
+// A stream holds many tensors under one header and ends in a CRC-32 of all before. Two forms: a *message* (between machines
+// that agreed on a manifest; carries a hash of it and the ids of run, round and client, from which both sides derive the seeds)
+// and a *file* (carries its manifest and its seed). Every number of bits reported counts all bytes of the stream.
 #pragma once
 
 #include <array>
@@ -60,12 +60,12 @@ struct EncodeOptions {
 struct EncodeReport {
   uint64_t elements = 0;
   uint64_t stream_bytes = 0;
-  double norm2 = 0;        // sum of squares of the input
-  double error2 = 0;       // sum of squares of (decoded - input), by S^2|q|^2 - 2S<y,q> + |y|^2
+  double norm2 = 0;   // sum of squares of the input
+  double error2 = 0;  // sum of squares of (decoded - input), by S^2|q|^2 - 2S<y,q> + |y|^2
   uint64_t blocks = 0;
-  uint64_t reseeded = 0;   // attempts beyond the first, summed
-  uint64_t over_limit = 0; // blocks whose error stays beyond 4 x the limit after the last attempt
-  uint64_t nonfinite = 0;  // elements
+  uint64_t reseeded = 0;    // attempts beyond the first, summed
+  uint64_t over_limit = 0;  // blocks whose error stays beyond 4 x the limit after the last attempt
+  uint64_t nonfinite = 0;   // elements
   double vnmse() const { return norm2 > 0 ? error2 / norm2 : 0; }
 };
 
@@ -80,16 +80,16 @@ class Encoder {
 
   // Upper bound of what encode_message / encode_file write, before anything is encoded.
   uint64_t max_bytes() const;
-  // tensors[i] has manifest[i]'s count (its dtype may differ). Returns the bytes written; dst.size() >= max_bytes() always suffices, less
-  // may throw Error(kInvalidArgument). `dst` and the tensors must not overlap.
+  // tensors[i] has manifest[i]'s count (its dtype may differ). Returns the bytes written; dst.size() >= max_bytes() always
+  // suffices, less may throw Error(kInvalidArgument). `dst` and the tensors must not overlap.
   uint64_t encode_message(std::span<const TensorView> tensors, const MessageIds& ids, std::span<uint8_t> dst,
                           EncodeReport* report = nullptr);
   // File form: manifest and seed travel; the seed is the file's own secret.
   uint64_t encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst,
                        EncodeReport* report = nullptr);
-  // Streaming form of the same message, for overlap with a transport: begin_stream(), then next_chunk() until it returns 0. Chunks are the header, then one
-  // segment (64 blocks) at a time, then the checksum; joined they are one stream, whose total length field says "unknown". The tensors must stay
-  // unchanged meanwhile. dst.size() >= max_chunk_bytes().
+  // Streaming form of the same message, for overlap with a transport: begin_stream(), then next_chunk() until it returns 0.
+  // Chunks are the header, then one segment (64 blocks) at a time, then the checksum; joined they are one stream, whose total
+  // length field says "unknown". The tensors must stay unchanged meanwhile. dst.size() >= max_chunk_bytes().
   void begin_stream(std::span<const TensorView> tensors, const MessageIds& ids);
   uint64_t max_chunk_bytes() const;
   uint64_t next_chunk(std::span<uint8_t> dst, EncodeReport* report = nullptr);
@@ -118,7 +118,7 @@ struct StreamInfo {
   uint64_t manifest_hash = 0;  // both forms (computed for files)
   uint64_t seed = 0;           // file form
   std::array<uint8_t, 16> mac{};
-  Manifest manifest;           // file form
+  Manifest manifest;  // file form
   std::vector<TensorRecord> tensors;
   uint64_t elements() const;
 };
@@ -145,21 +145,25 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  // Reads the header only: checks form, version, lengths, checksum, manifest hash and records. For a receiver that must learn the weight first.
+  // Reads the header only: checks form, version, lengths, checksum, manifest hash and records. For a receiver that must learn
+  // the weight first.
   MessageIds peek(std::span<const uint8_t> message, std::string_view name = "message") const;
-  // dst[i] (manifest[i].count() floats) = decoded. `expected`: run, round, client and base_model_hash must agree, else Error(kMismatch).
+  // dst[i] (manifest[i].count() floats) = decoded. `expected`: run, round, client and base_model_hash must agree, else
+  // Error(kMismatch).
   void decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
               DecodeReport* report = nullptr, std::string_view name = "message");
-  // acc[i] += weight * decoded. The message is checked as a whole (checksum, ids, every segment's structure that can be checked without
-  // decoding) before acc is touched; if a segment then proves corrupt the Error says so and acc is undefined.
+  // acc[i] += weight * decoded. The message is checked as a whole (checksum, ids, every segment's structure that can be checked
+  // without decoding) before acc is touched; if a segment then proves corrupt the Error says so and acc is undefined.
   void decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                   std::span<const std::span<float>> acc, DecodeReport* report = nullptr, std::string_view name = "message");
 
-  // For codes with dither=shared, whose clients of one run and round share their rotations: acc[i] += weight * decoded before the inverse
-  // rotation. After the last client finish_rotated() applies that inverse once. All messages between two finish_rotated() must agree in run, round,
-  // block and rounds (Error(kMismatch)); other codes throw Error(kUnsupported). Tensors too short to be coded are summed as they are.
+  // For codes with dither=shared, whose clients of one run and round share their rotations: acc[i] += weight * decoded before
+  // the inverse rotation. After the last client finish_rotated() applies that inverse once. All messages between two
+  // finish_rotated() must agree in run, round, block and rounds (Error(kMismatch)); other codes throw Error(kUnsupported).
+  // Tensors too short to be coded are summed as they are.
   void decode_rotated_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
-                          std::span<const std::span<float>> acc, DecodeReport* report = nullptr, std::string_view name = "message");
+                          std::span<const std::span<float>> acc, DecodeReport* report = nullptr,
+                          std::string_view name = "message");
   void finish_rotated(std::span<const std::span<float>> acc);
 
  private:

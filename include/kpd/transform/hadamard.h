@@ -1,9 +1,10 @@
 // transform: the randomized Hadamard transform of any length (EDEN, Vargaftik et al., ICML 2022, section 5; lengths that are no
 // power of two by two overlapping transforms).
 //
-// A rotation of n >= 2 floats is `rounds` times: flip signs by random bits, then apply H/sqrt(P) to y[0..P) and, if n > P, flip signs in y[n-P..n) by
-// other random bits and apply H/sqrt(P) there too, where P is the largest power of two <= n. It is orthogonal, so the inverse is exact up to float rounding. Bytes that follow from it are equal on every
-// instruction set: butterflies go h = 1, 2, 4, ... and use only float add and subtract.
+// A rotation of n >= 2 floats is `rounds` times: flip signs by random bits, then apply H/sqrt(P) to y[0..P) and, if n > P, flip
+// signs in y[n-P..n) by other random bits and apply H/sqrt(P) there too, where P is the largest power of two <= n. It is
+// orthogonal, so the inverse is exact up to float rounding. Bytes that follow from it are equal on every instruction set:
+// butterflies go h = 1, 2, 4, ... and use only float add and subtract.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,12 @@ struct BlockKey {
   uint32_t attempt = 0;
 };
 
-// What a random word is for; part of the Philox counter, so part of the stream format. kSigns + round for the first transform of a round,
-// kSigns + 4 + round for the second of two overlapping ones.
+// What a random word is for; part of the Philox counter, so part of the stream format. kSigns + round for the first transform
+// of a round, kSigns + 4 + round for the second of two overlapping ones.
 enum class Purpose : uint32_t { kSigns = 0, kTies = 8, kWindow = 9, kStochastic = 10, kDither = 11 };
 
-// Philox block `index` of (key, purpose + round): counter = {index, attempt << 16 | purpose + round, block lo, block hi}, key = key lo, hi.
+// Philox block `index` of (key, purpose + round): counter = {index, attempt << 16 | purpose + round, block lo, block hi}, key =
+// key lo, hi.
 void random_words(const BlockKey& key, Purpose purpose, uint32_t round, uint32_t first_index, std::span<uint32_t> words);
 
 // In place, orthonormal. 2 <= y.size() <= 2^17, rounds 1..3, else Error(kInvalidArgument).
