@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every public header compiles alone and has #pragma once; one with extern "C" also compiles as C99."""
+"""Checks that every public header compiles alone and may be included twice; one with extern "C" also compiles as C99."""
 import argparse
 import concurrent.futures
 import os
@@ -12,7 +12,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror", "-fsyntax-only", f"-I{ROO
 
 
 def compile_alone(compiler, language, standard, header):
-    line = f'#include "{header.relative_to(ROOT / "include")}"\n'
+    line = f'#include "{header.relative_to(ROOT / "include")}"\n' * 2
     command = [compiler, "-x", language, f"-std={standard}", *WARNINGS, "-"]
     done = subprocess.run(command, input=line, capture_output=True, text=True)
     return None if done.returncode == 0 else f"{header.relative_to(ROOT)} as {standard}:\n{done.stderr}"
@@ -29,8 +29,6 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for header in headers:
             text = header.read_text(encoding="utf-8")
-            if "#pragma once" not in text:
-                problems.append(f"{header.relative_to(ROOT)}: no #pragma once")
             jobs.append(pool.submit(compile_alone, arguments.cxx, "c++", "c++20", header))
             if 'extern "C"' in text:
                 jobs.append(pool.submit(compile_alone, arguments.cc, "c", "c99", header))

@@ -401,6 +401,7 @@ Encoder::Encoder(Manifest manifest, Codec codec, RunSecret secret, EncodeOptions
   impl_->secret = secret;
   impl_->options = options;
   if (impl_->options.threads <= 0) impl_->options.threads = hardware_threads();
+  check_manifest(impl_->manifest);
   impl_->hash = manifest_hash(impl_->manifest);
   impl_->plan();
 }

@@ -177,6 +177,17 @@ std::string printable(std::string_view name) {
   return out + (name.size() > kShown ? "...'" : "'");
 }
 
+void check_manifest(const Manifest& manifest) {
+  std::unordered_set<std::string_view> names;
+  for (const TensorInfo& t : manifest) {
+    if (!is_plain_utf8(t.name) || t.name.size() > Limits{}.max_name_bytes || t.shape.size() > Limits{}.max_dims) {
+      fail(ErrorCode::kInvalidArgument, "tensor name '", t.name, "': expected UTF-8 without control characters, at most ",
+           Limits{}.max_name_bytes, " bytes, and at most ", Limits{}.max_dims, " dimensions");
+    }
+    if (!names.insert(t.name).second) fail(ErrorCode::kInvalidArgument, "two tensors are named '", t.name, "'");
+  }
+}
+
 uint64_t manifest_bytes(const Manifest& manifest) {
   uint64_t bytes = 0;
   for (const TensorInfo& t : manifest) bytes += 2 + t.name.size() + 2 + 8 * t.shape.size();

@@ -43,6 +43,8 @@ CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits, Cod
 // A tensor's name from a hostile stream as an error shows it: in quotes, at most 64 bytes of it, control bytes as '?'.
 std::string printable(std::string_view name);
 
+// Tensor names are UTF-8 without control characters, unique, and fit a manifest; throws Error(kInvalidArgument) otherwise.
+void check_manifest(const Manifest& manifest);
 uint64_t manifest_bytes(const Manifest& manifest);
 void write_manifest(ByteWriter& w, const Manifest& manifest);
 

@@ -90,10 +90,10 @@ Pairs environment_of(const Task& task, const FederateOptions& options) {
 // Names and values of `now`, compared with what a checkpoint says; calls differs(name, then, now).
 template <class Fn>
 void compare(const Pairs& then, const Pairs& now, Fn&& differs) {
-  for (const auto& [name, value] : now) {
-    const auto found = std::find_if(then.begin(), then.end(), [&](const auto& pair) { return pair.first == name; });
+  for (const auto& pair : now) {
+    const auto found = std::find_if(then.begin(), then.end(), [&](const auto& other) { return other.first == pair.first; });
     const std::string before = found == then.end() ? "(absent)" : found->second;
-    if (before != value) differs(name, before, value);
+    if (before != pair.second) differs(pair.first, before, pair.second);
   }
 }
 

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""kpd federate as a user runs it: JSON lines, table, updates, plot, Ctrl-C and --resume, damaged checkpoints. On small images made here."""
+import json
+import random
+import shutil
+import signal
+import struct
+import subprocess
+
+from run_cli_tests import Skip, run_cases
+
+EVALUATION = ["codec", "seed", "task", "round", "accuracy", "loss", "uplink_bytes", "downlink_bytes", "clients_ok", "dropped", "refused",
+              "seconds"]
+FINAL = ["codec", "seed", "task", "rounds", "final_accuracy", "uplink_bytes", "downlink_bytes", "float32_bytes", "ratio", "total_ratio"]
+SMALL = ["--data", "images", "--clients", "4", "--examples-per-client", "10", "--clients-per-round", "2", "--batch", "10", "--seed", "7",
+         "--threads", "2"]
+
+
+def write_idx(path, shape, data):
+    path.write_bytes(bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + data)
+
+
+def make_images(t):
+    """40 training and 10 test images whose class is the place of a bright row."""
+    rng = random.Random(1)
+    folder = t.path("images")
+    folder.mkdir()
+    for name, n in (("train", 40), ("t10k", 10)):
+        labels = bytes(i % 10 for i in range(n))
+        pixels = bytearray()
+        for label in labels:
+            for row in range(28):
+                pixels += bytes(rng.randrange(60) + (150 if row // 2 == label else 0) for _ in range(28))
+        write_idx(folder / f"{name}-images-idx3-ubyte", (n, 28, 28), bytes(pixels))
+        write_idx(folder / f"{name}-labels-idx1-ubyte", (n,), labels)
+
+
+def need_train(t):
+    done = subprocess.run([t.program, "federate", "--help"], capture_output=True, text=True)
+    if "KPD_WITH_TORCH" in done.stdout:
+        raise Skip("this build has no train component")
+    make_images(t)
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def changed(args, option, value):
+    """The command line with another value of an option."""
+    i = args.index(option)
+    return args[:i + 1] + [value] + args[i + 2:]
+
+
+def without_seconds(objects):
+    return [{k: v for k, v in o.items() if k != "seconds"} for o in objects]
+
+
+def case_federate_prints_a_line_an_evaluation_and_one_a_codec(t):
+    need_train(t)
+    done = t.run("federate", *SMALL, "--codec", "float32", "--codec", "eden:bits=1", "--rounds", 2, "--json")
+    objects = lines(done.stdout)
+    assert len(objects) == 6, done.stdout
+    for i, codec in enumerate(["float32"] * 3 + ["eden:bits=1"] * 3):
+        assert objects[i]["codec"] == codec and objects[i]["seed"] == 7 and objects[i]["task"] == "fashion-cnn", objects[i]
+        keys = FINAL if i % 3 == 2 else EVALUATION
+        assert [k for k in keys if k not in objects[i]] == [], objects[i]
+    floats, eden = objects[2], objects[5]
+    assert floats["float32_bytes"] == 2 * 2 * 1199882 * 4 and floats["ratio"] < 1 < 30 < eden["ratio"] < 32, (floats, eden)
+    assert abs(objects[0]["accuracy"] + objects[1]["accuracy"] - 2 * floats["final_accuracy"]) < 1e-9, objects
+    assert floats["uplink_bytes"] == objects[1]["uplink_bytes"] == floats["downlink_bytes"], objects
+
+
+def case_federate_table_updates_and_plot(t):
+    need_train(t)
+    plot = ["--plot", "accuracy.png"] if shutil.which("gnuplot") else []
+    t.path("updates").mkdir()
+    t.path("updates/client-000099.safetensors").write_bytes(b"of an earlier run")
+    t.run("federate", *SMALL, "--codec", "eden:bits=2", "--rounds", 1, "--save-updates", "updates", *plot,
+          out=r"eden:bits=2\s+[01]\.\d{4}\s")
+    updates = sorted(str(p) for p in t.path("updates").iterdir())
+    assert len(updates) == 2 and "client-000099" not in "".join(updates), updates
+    done = t.run("mean", *updates, "--codec", "eden:bits=1", "--no-speed", "--seed", 1, "--json")
+    figures = lines(done.stdout)[0]
+    assert figures["dim"] == 1199882 and figures["clients"] == 2 and 0.3 < figures["vnmse"] < 0.6, figures
+    if plot:
+        assert t.path("accuracy.png").read_bytes().startswith(b"\x89PNG"), "no plot"
+    assert [n for n in t.names() if ".part" in n] == []
+
+
+def case_federate_ctrl_c_leaves_a_checkpoint_that_continues_with_the_same_numbers(t):
+    need_train(t)
+    args = ["federate", *SMALL, "--codec", "eden:bits=1", "--codec", "eden:bits=2", "--rounds", "8", "--eval-every", "2", "--json"]
+    straight = without_seconds(lines(t.run(*args).stdout))
+    args += ["--checkpoint", "run.ckpt"]
+    process = subprocess.Popen([t.program, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder)
+    first = [process.stdout.readline() for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 130, (process.returncode, err)
+    assert "--resume" in err and t.names() == ["images", "run.ckpt"], (err, t.names())
+    seen = without_seconds(lines("".join(first) + out))
+    assert seen == straight[:len(seen)], (seen, straight)
+    resumed = without_seconds(lines(t.run(*args, "--resume").stdout))
+    finals = [o for o in resumed if "final_accuracy" in o]
+    assert finals == [o for o in straight if "final_accuracy" in o], (finals, straight)
+    assert [o for o in seen + resumed if "round" in o] == [o for o in straight if "round" in o], (seen, resumed)
+    # Other options, and no seed given: it is the checkpoint's.
+    t.run(*args, "--resume", "--alpha", "0.5", exit=3, err="alpha 0.3, not 0.5")
+    args[args.index("--seed"):args.index("--seed") + 2] = []
+    t.run(*args, "--resume")
+
+
+def case_federate_refuses_damaged_checkpoints(t):
+    need_train(t)
+    args = ["federate", *SMALL, "--codec", "float32", "--rounds", "1", "--checkpoint", "run.ckpt"]
+    t.run(*args)
+    good = t.path("run.ckpt").read_bytes()
+    for bad in (b"", good[:-1], good + b"x", good[:500] + bytes([good[500] ^ 1]) + good[501:], b"x" * 100):
+        t.path("run.ckpt").write_bytes(bad)
+        t.run(*args, "--resume", exit=3, err=r"run\.ckpt: byte \d+")
+    t.path("run.ckpt").unlink()
+    t.run(*args, "--resume", exit=1, err=r"run\.ckpt")
+
+
+def case_federate_refuses_what_cannot_train(t):
+    need_train(t)
+    start = ["federate", *SMALL, "--rounds", "1"]
+    t.run(*start, "--codec", "eden:bits=1,scale=biased", exit=2, err="error feedback")
+    t.run(*start, "--codec", "float32", "--downlink", "eden:bits=0.1", exit=2, err="without end")
+    t.run(*start, exit=2, err="--codec SPEC is required")
+    t.run(*changed(start, "--clients-per-round", "5"), "--codec", "float32", exit=2, err="clients-per-round: 5")
+    t.run(*changed(start, "--examples-per-client", "11"), "--codec", "float32", exit=2, err="40 training images, enough for 3 clients of 11")
+    t.run(*start, "--codec", "float32", "--resume", exit=2, err="--checkpoint")
+    t.run(*start, "--codec", "float32", "--server", "adm", exit=2, err="did you mean 'adam'")
+    t.run(*start, "--codec", "float32", "--plot", "x.jpg", exit=2, err=r"\.png")
+
+
+def case_federate_names_missing_and_wrong_data(t):
+    need_train(t)
+    args = ["federate", "--codec", "float32", "--rounds", "1", "--seed", "1", "--data"]
+    t.run(*args, "nowhere", exit=1, err="nowhere")
+    t.path("images/t10k-labels-idx1-ubyte").unlink()
+    t.run(*args, "images", exit=1, err="t10k-labels-idx1-ubyte")
+    t.path("images/t10k-labels-idx1-ubyte").write_bytes(b"\x00\x00\x08\x01\xff\xff\xff\xff")
+    t.run(*args, "images", exit=3, err="t10k-labels-idx1-ubyte")
+
+
+if __name__ == "__main__":
+    run_cases(globals())
