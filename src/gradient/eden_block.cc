@@ -13,6 +13,12 @@ namespace kpd::gradient {
 using transform::BlockKey;
 using transform::Purpose;
 
+void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t block) {
+  if (block >= shape.n_blocks) return;
+  const char* const at = reinterpret_cast<const char*>(segment + shape.block_offset(block));
+  for (size_t line = 0; line < shape.block_length(block) * sizeof(float); line += 64) __builtin_prefetch(at + line, 0, 2);
+}
+
 uint32_t rate_of_units(uint8_t units) { return (units * kRateOne + 10) / 20; }
 
 EdenPlan eden_plan(uint32_t length, uint32_t rate) {

@@ -60,6 +60,7 @@ class EdenEntropy final : public SegmentCodec {
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const std::span<const float> block = x.subspan(shape.block_offset(b), shape.block_length(b));
       uint8_t* const symbols = s.bytes.data() + coded;
+      prefetch_block(x.data(), shape, b + 1);
       const uint32_t word = encode_block(block, shape, b, keys, symbols, dst.data() + at, s, stats, escapes);
       store_u32(dst.data() + 4 * b, word);
       if (word == 0) continue;
@@ -79,6 +80,7 @@ class EdenEntropy final : public SegmentCodec {
                   bool accumulate, std::span<float> dst, Scratch& s) const override {
     return for_each_decoded_block(src, shape, keys, s, [&](uint32_t b, uint32_t word, std::span<float> y, double max_level) {
       const std::span<float> out = dst.subspan(shape.block_offset(b), shape.block_length(b));
+      prefetch_block(dst.data(), shape, b + 1);
       if (word == 0) {
         if (!accumulate) std::fill(out.begin(), out.end(), 0.0f);
         return uint64_t{0};

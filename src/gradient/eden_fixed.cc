@@ -77,6 +77,7 @@ class EdenFixed final : public SegmentCodec {
         rate = rate_of_units(units);
       }
       const EdenPlan plan = eden_plan(shape.block_length(b), rate);
+      prefetch_block(x.data(), shape, b + 1);
       if (at + plan.bytes > dst.size()) fail(ErrorCode::kInternal, "eden: segment buffer too small");
       const uint32_t word = encode_block(x.subspan(shape.block_offset(b), plan.length), plan, rate, shape, b, keys,
                                          dst.subspan(at, plan.bytes), scratch, stats);
@@ -101,6 +102,7 @@ class EdenFixed final : public SegmentCodec {
         fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", plan.bytes, " bytes, ", src.size() - at,
              " are left");
       }
+      prefetch_block(dst.data(), shape, b + 1);
       saturated += decode_block(src.subspan(at, plan.bytes), plan, rate, word, shape, b, keys, weight, accumulate,
                                 dst.subspan(shape.block_offset(b), plan.length), scratch);
       at += plan.bytes;

@@ -37,30 +37,39 @@ inline constexpr size_t kRadix = 16;
 inline constexpr size_t kRadix = 8;
 #endif
 
-// The sign bits of elements [i, i + kLanes) as a vector of 0 or 0x80000000; i is a multiple of kLanes.
-HWY_INLINE VU sign_mask(const uint32_t* signs, size_t i) {
+// Sign bits: a word of 32 is broadcast from memory and shifted so that each lane's own bit comes on top. The shifts depend on i
+// % 32 only.
+HWY_INLINE VU sign_shifts(size_t i) {
   const DU du;
-  const uint32_t word = signs[i / 32] >> (i % 32);
 #if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
-  const VU shift = hn::Sub(hn::Set(du, 31), hn::Iota(du, 0));
-  return hn::And(hn::Shl(hn::Set(du, word), shift), hn::Set(du, 0x80000000u));
+  return hn::Sub(hn::Set(du, static_cast<uint32_t>(31 - i % 32)), hn::Iota(du, 0));
 #else
-  // No variable shift before AVX2: 1 << lane by a table, then spread "nonzero" to the sign bit.
+  // No variable shift before AVX2: the bit to test instead.
   HWY_ALIGN static constexpr uint32_t kBit[4] = {1, 2, 4, 8};
-  const VU bit = hn::Load(du, kBit);
-  const VU hit = hn::VecFromMask(du, hn::Eq(hn::And(hn::Set(du, word), bit), bit));
-  return hn::And(hit, hn::Set(du, 0x80000000u));
+  return hn::ShiftLeftSame(hn::Load(du, kBit), static_cast<int>(i % 32));
 #endif
 }
 
+// 0 or 0x80000000 in each lane for elements [i, i + kLanes); i is a multiple of kLanes, shifts = sign_shifts(i).
+HWY_INLINE VU sign_mask(const uint32_t* signs, size_t i, VU shifts) {
+  const DU du;
+  const VU word = hn::Set(du, signs[i / 32]);
+  const VU top = hn::Set(du, 0x80000000u);
+#if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
+  return hn::And(hn::Shl(word, shifts), top);
+#else
+  return hn::And(hn::VecFromMask(du, hn::Eq(hn::And(word, shifts), shifts)), top);
+#endif
+}
+
+// What is done to a vector at an edge of the transform: scale, then signs.
 template <bool kSigns>
 struct Edge {
   const uint32_t* signs;
   V scale;
-  HWY_INLINE V operator()(V v, size_t i) const {
-    const D d;
+  HWY_INLINE V operator()(V v, size_t i, VU shifts) const {
     v = hn::Mul(v, scale);
-    if constexpr (kSigns) v = hn::BitCast(d, hn::Xor(hn::BitCast(DU(), v), sign_mask(signs, i)));
+    if constexpr (kSigns) v = hn::BitCast(D(), hn::Xor(hn::BitCast(DU(), v), sign_mask(signs, i, shifts)));
     return v;
   }
 };
@@ -119,16 +128,16 @@ HWY_INLINE void vector_stages(V* HWY_RESTRICT v) {
 
 struct Store {
   float* dst;
-  HWY_INLINE void operator()(V v, size_t i) const { hn::StoreU(v, D(), dst + i); }
+  HWY_INLINE void operator()(V v, size_t i, VU) const { hn::StoreU(v, D(), dst + i); }
 };
 
 template <class Out, bool kAccumulate>
 struct StoreEdge {
   float* dst;
   Out edge;
-  HWY_INLINE void operator()(V v, size_t i) const {
+  HWY_INLINE void operator()(V v, size_t i, VU shifts) const {
     const D d;
-    V r = edge(v, i);
+    V r = edge(v, i, shifts);
     if constexpr (kAccumulate) r = hn::Add(hn::LoadU(d, dst + i), r);
     hn::StoreU(r, d, dst + i);
   }
@@ -136,12 +145,18 @@ struct StoreEdge {
 
 // First pass over [0, n): stages h < R * kLanes.
 template <size_t R, class In>
-HWY_NOINLINE void first_pass(const float* src, size_t n, const In in, float* HWY_RESTRICT y) {
+HWY_NOINLINE void first_pass(const float* src, size_t n, const In in, float* y) {
+  static_assert(R * kLanes % 32 == 0);
+  constexpr size_t kPhases = 32 / kLanes;
   const D d;
+  VU shifts[kPhases];
+  for (size_t p = 0; p < kPhases; ++p) shifts[p] = sign_shifts(p * kLanes);
   for (size_t i = 0; i < n; i += R * kLanes) {
     V v[R];
     HWY_UNROLL(16)
-    for (size_t j = 0; j < R; ++j) v[j] = lane_stages(in(hn::LoadU(d, src + i + j * kLanes), i + j * kLanes));
+    for (size_t j = 0; j < R; ++j) {
+      v[j] = lane_stages(in(hn::LoadU(d, src + i + j * kLanes), i + j * kLanes, shifts[j % kPhases]));
+    }
     vector_stages<R>(v);
     HWY_UNROLL(16)
     for (size_t j = 0; j < R; ++j) hn::StoreU(v[j], d, y + i + j * kLanes);
@@ -158,8 +173,9 @@ HWY_NOINLINE void strided_pass(const float* y, size_t n, size_t h, const St stor
       HWY_UNROLL(16)
       for (size_t j = 0; j < R; ++j) v[j] = hn::LoadU(d, y + i + j * h);
       vector_stages<R>(v);
+      const VU shifts = sign_shifts(i);  // h is a multiple of 32
       HWY_UNROLL(16)
-      for (size_t j = 0; j < R; ++j) store(v[j], i + j * h);
+      for (size_t j = 0; j < R; ++j) store(v[j], i + j * h, shifts);
     }
   }
 }
@@ -231,7 +247,7 @@ void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     V v = hn::Mul(hn::LoadU(d, in.src + i), scale);
-    if (in.signs != nullptr) v = hn::BitCast(d, hn::Xor(hn::BitCast(DU(), v), sign_mask(in.signs, i)));
+    if (in.signs != nullptr) v = hn::BitCast(d, hn::Xor(hn::BitCast(DU(), v), sign_mask(in.signs, i, sign_shifts(i))));
     if (accumulate) v = hn::Add(hn::LoadU(d, dst + i), v);
     hn::StoreU(v, d, dst + i);
   }

@@ -117,8 +117,11 @@ inline std::vector<Damage> frame_damages() {
   });
   l.add("shape_disagrees", kCorrupt, "byte 45: tensor 'x' has 70 elements, its shape says 71",
         [](Bytes& s) { store_u64(s.data() + 37, 71); });
-  l.add("name_with_newline", kCorrupt, "byte 38: name of tensor 0 is not UTF-8 without control characters",
-        [](Bytes& s) { s = encode_stream("eden:bits=1", false, kElements, "a\nb\x1b"); });
+  l.add("name_with_newline", kCorrupt, "byte 38: name of tensor 0 is not UTF-8 without control characters", [](Bytes& s) {
+    s = encode_stream("eden:bits=1", false, kElements, "a.b.");
+    s[35] = '\n';
+    s[37] = 27;
+  });
 
   {
     const std::vector<float> x(2 * kElements);

@@ -290,6 +290,46 @@ TEST(Message, RecordExponentScalesEveryMethod) {
   }
 }
 
+// A receiver keeps the codecs it has met, but not so many that one sender's messages cost another anything.
+TEST(Message, ManyCodecsDoNotFillAReceiver) {
+  Model m;
+  m.manifest = {{"x", DType::kFloat32, {333}}};
+  m.data = {normal_vector(333, 2)};
+  Decoder d(m.manifest, RunSecret::from_seed(9));
+  std::vector<std::vector<float>> out = m.like(0);
+  for (int i = 0; i < 100; ++i)
+    EXPECT_NO_THROW(d.decode(encode(m, str("eden:bits=", 1 + 0.01 * i), kIds), kIds, spans(out))) << i;
+  const std::vector<uint8_t> bytes = encode(m, "eden:bits=1", kIds);
+  d.decode(bytes, kIds, spans(out));
+  std::vector<std::vector<float>> fresh = m.like(0);
+  Decoder(m.manifest, RunSecret::from_seed(9)).decode(bytes, kIds, spans(fresh));
+  EXPECT_EQ(out, fresh);
+}
+
+// A sum of rotated codes cannot be saturated before its inverse transform: scales that could overflow it are refused, nothing
+// becomes NaN.
+TEST(Message, HugeScalesDoNotEnterARotatedSum) {
+  Model m;
+  m.manifest = {{"x", DType::kFloat32, {333}}};
+  m.data = {normal_vector(333, 2)};
+  std::vector<uint8_t> bytes = encode(m, "eden:code=entropy,dither=shared,bits=2", kIds);
+  Decoder d(m.manifest, RunSecret::from_seed(9));
+  std::vector<std::vector<float>> out = m.like(0);
+  const auto seal = [&] { store_u32(bytes.data() + bytes.size() - 4, crc32({bytes.data(), bytes.size() - 4})); };
+  const size_t record = kMessageHeaderBytes;
+  store_u16(bytes.data() + record + 14, 1024);
+  seal();
+  EXPECT_KPD_ERROR(kUnsupported, "too large for a sum of rotated codes", d.decode_rotated_add(bytes, kIds, 1.0f, spans(out)));
+  store_u16(bytes.data() + record + 14, 0);
+  store_u32(bytes.data() + record + kRecordBytes + 4, 0xfffffffcu);
+  seal();
+  EXPECT_KPD_ERROR(kUnsupported, "byte 0: scale word", d.decode_rotated_add(bytes, kIds, 1.0f, spans(out)));
+  DecodeReport report;
+  d.decode(bytes, kIds, spans(out), &report);
+  EXPECT_GT(report.saturated, 0u);
+  for (const float v : out[0]) EXPECT_TRUE(std::isfinite(v));
+}
+
 TEST(Message, WrongSizesAreTheCallersFault) {
   const Model m = make_model();
   Encoder e(m.manifest, Codec::parse("eden"), RunSecret::from_seed(9));
