@@ -208,14 +208,7 @@ void Decoder::Impl::join_rotated_sum(std::string_view name) {
 
 void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
                         std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
-  if (dst.size() != manifest.size())
-    fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");
-  for (size_t i = 0; i < dst.size(); ++i) {
-    if (dst[i].size() != counts[i]) {
-      fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", dst[i].size(),
-           " floats, expected ", counts[i]);
-    }
-  }
+  check_destinations(manifest, dst);
   ByteReader r(stream, name);
   uint32_t count = 0;
   const StreamInfo info = header(r, stream, &count);

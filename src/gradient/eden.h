@@ -41,7 +41,8 @@ struct EdenPlan {
 EdenPlan eden_plan(uint32_t length, uint32_t rate);
 // First rotated coordinate of the window of a block that keeps fewer than all.
 uint32_t eden_window_start(uint32_t length, const transform::BlockKey& own);
-// Starts loading a block of a segment (if there is such a block) while the one before it is computed; rotations leave the memory idle.
+// Starts loading a block of a segment (if there is such a block) while the one before it is computed; rotations leave the
+// memory idle.
 void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t block);
 // Signs of exact zeros become random: y_i = 0 is +0 or -0 by bit i of the tie words.
 void randomize_zeros(std::span<float> y, const transform::BlockKey& own);

@@ -308,13 +308,7 @@ void PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
                                const MessageIds& expected, float weight, std::span<const std::span<float>> acc,
                                PacketReport* report, std::string_view name) {
   Impl& m = *impl_;
-  if (acc.size() != m.manifest.size())
-    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(),
-         " tensors");
-  for (size_t i = 0; i < acc.size(); ++i) {
-    if (acc[i].size() != m.manifest[i].count())
-      fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].size(), " floats");
-  }
+  check_destinations(m.manifest, acc);
   const uint32_t count = m.read_control(control, expected, name);
   PacketReport result;
   result.expected = count;

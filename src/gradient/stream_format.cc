@@ -290,6 +290,17 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
   return info;
 }
 
+void check_destinations(const Manifest& manifest, std::span<const std::span<float>> dst) {
+  if (dst.size() != manifest.size()) {
+    fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");
+  }
+  for (size_t i = 0; i < dst.size(); ++i) {
+    if (dst[i].size() == manifest[i].count()) continue;
+    fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", dst[i].size(),
+         " floats, expected ", manifest[i].count());
+  }
+}
+
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name) {
   const auto same = [&](uint64_t value, uint64_t want, const char* what) {
     if (value != want)

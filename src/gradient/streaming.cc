@@ -153,13 +153,7 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 
 void StreamDecoder::begin(const MessageIds& expected, float weight, std::span<const std::span<float>> acc) {
   Impl& m = *impl_;
-  if (acc.size() != m.manifest.size())
-    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(),
-         " tensors");
-  for (size_t i = 0; i < acc.size(); ++i) {
-    if (acc[i].size() != m.manifest[i].count())
-      fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].size(), " floats");
-  }
+  check_destinations(m.manifest, acc);
   m.codecs.begin_message();
   m.expected = expected;
   m.weight = weight;
