@@ -181,10 +181,11 @@ void check_manifest(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const TensorInfo& t : manifest) {
     if (!is_plain_utf8(t.name) || t.name.size() > Limits{}.max_name_bytes || t.shape.size() > Limits{}.max_dims) {
-      fail(ErrorCode::kInvalidArgument, "tensor name '", t.name, "': expected UTF-8 without control characters, at most ",
-           Limits{}.max_name_bytes, " bytes, and at most ", Limits{}.max_dims, " dimensions");
+      fail(ErrorCode::kInvalidArgument, "tensor ", printable(t.name),
+           ": expected a name in UTF-8 without control characters, at most ", Limits{}.max_name_bytes, " bytes, and at most ",
+           Limits{}.max_dims, " dimensions");
     }
-    if (!names.insert(t.name).second) fail(ErrorCode::kInvalidArgument, "two tensors are named '", t.name, "'");
+    if (!names.insert(t.name).second) fail(ErrorCode::kInvalidArgument, "two tensors are named ", printable(t.name));
   }
 }
 

@@ -52,12 +52,13 @@ int run_encode(const EncodeArgs& args) {
 
   const Tensors tensors = read_tensors(args.in);
   const auto start = std::chrono::steady_clock::now();
-  gradient::Encoder encoder(tensors.manifest, codec, gradient::RunSecret{}, options);
-  std::vector<uint8_t> stream(encoder.max_bytes());
+  std::vector<uint8_t> stream;
   gradient::EncodeReport report;
   try {
+    gradient::Encoder encoder(tensors.manifest, codec, gradient::RunSecret{}, options);
+    stream.resize(encoder.max_bytes());
     stream.resize(encoder.encode_file(tensor_views(tensors.manifest, tensors.values), seed, stream, &report));
-    // What a reader would refuse, a name with control characters for one, must not be written.
+    // What a reader would refuse must not be written.
     gradient::read_stream_info(stream, "encoded");
   } catch (const Error& e) {
     fail(e.code(), args.in, ": ", e.what());
