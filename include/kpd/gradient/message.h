@@ -145,8 +145,8 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  // Reads the header only: checks form, version, lengths, checksum, manifest hash and records. For a receiver that must learn
-  // the weight first.
+  // Reads the header only: checks form, version, lengths, checksum and manifest hash, not the records. For a receiver that
+  // must learn the weight first.
   MessageIds peek(std::span<const uint8_t> message, std::string_view name = "message") const;
   // dst[i] (manifest[i].count() floats) = decoded. `expected`: run, round, client and base_model_hash must agree, else
   // Error(kMismatch).
