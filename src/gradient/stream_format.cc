@@ -313,6 +313,19 @@ void check_ids(const MessageIds& got, const MessageIds& expected, std::string_vi
   same(got.base_model_hash, expected.base_model_hash, "base model hash");
 }
 
+uint64_t read_segment_bytes(ByteReader& r, const SegmentCodec& codec, const SegmentShape& shape, const Limits& limits) {
+  uint64_t bytes = codec.segment_bytes(shape);
+  if (!codec.fixed_size()) {
+    const uint64_t most = bytes;
+    bytes = r.u32("length of a segment");
+    if (bytes > most) r.corrupt("segment of ", bytes, " bytes, at most ", most, " are possible");
+  }
+  if (bytes < kLeastBlockBytes * shape.n_blocks || bytes < shape.elements / limits.max_elements_per_byte) {
+    r.corrupt("segment of ", bytes, " bytes claims ", shape.elements, " elements");
+  }
+  return bytes;
+}
+
 void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec& codec, const Limits& limits,
                    std::vector<std::span<const uint8_t>>& segments) {
   const uint32_t block = 1u << record.params.log2_block;
@@ -326,16 +339,7 @@ void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec
   segments.reserve(n);
   for (uint64_t i = 0; i < n; ++i) {
     const SegmentShape shape = segment_shape(record.count, block, i);
-    uint64_t bytes = codec.segment_bytes(shape);
-    if (!codec.fixed_size()) {
-      const uint64_t most = bytes;
-      bytes = r.u32("length of a segment");
-      if (bytes > most) r.corrupt("segment of ", bytes, " bytes, at most ", most, " are possible");
-    }
-    if (bytes < kLeastBlockBytes * shape.n_blocks || bytes < shape.elements / limits.max_elements_per_byte) {
-      r.corrupt("segment of ", bytes, " bytes claims ", shape.elements, " elements");
-    }
-    segments.push_back(r.take(bytes, "segment"));
+    segments.push_back(r.take(read_segment_bytes(r, codec, shape, limits), "segment"));
   }
 }
 

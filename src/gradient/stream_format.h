@@ -62,6 +62,10 @@ void check_destinations(const Manifest& manifest, std::span<const std::span<floa
 // Throws Error(kMismatch) unless run, round, client and base model are the expected ones.
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name);
 
+// Bytes of the next segment: read from the stream if its codec's segments vary, checked against what the shape and the limits
+// allow.
+uint64_t read_segment_bytes(ByteReader& r, const SegmentCodec& codec, const SegmentShape& shape, const Limits& limits);
+
 // Where the segments of a tensor lie. `segments` gets one span each. Throws on lengths that disagree with the record.
 void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec& codec, const Limits& limits,
                    std::vector<std::span<const uint8_t>>& segments);

@@ -118,13 +118,8 @@ void StreamDecoder::Impl::take(std::span<const uint8_t> part) {
     case kRecord:
       return take_record(part);
     case kLength: {
-      const uint64_t bytes = load_u32(part.data());
-      const uint64_t most = record.codec->segment_bytes(shape());
-      if (bytes > most || bytes < std::max<uint64_t>(1, shape().elements / limits.max_elements_per_byte)) {
-        fail(ErrorCode::kCorruptData, "message: byte ", offset, ": segment of ", bytes, " bytes, at most ", most,
-             " are possible");
-      }
-      return expect(kSegment, bytes);
+      ByteReader r(part, "message", offset);
+      return expect(kSegment, read_segment_bytes(r, *record.codec, shape(), limits));
     }
     case kSegment:
       return take_segment(part);
