@@ -26,6 +26,10 @@ struct LevelTable {
 };
 inline constexpr double kBucketsPerSigma = 64.0;
 
+uint8_t levels_below(const std::vector<double>& thresholds, double edge) {
+  return static_cast<uint8_t>(std::upper_bound(thresholds.begin(), thresholds.end(), edge) - thresholds.begin());
+}
+
 LevelTable make_level_table(int bits, bool unit) {
   const quant::LloydMax& lm = quant::lloyd_max(bits);
   LevelTable t;
@@ -36,8 +40,11 @@ LevelTable make_level_table(int bits, bool unit) {
     t.bucket_start.resize(kernels::kBucketCount);
     for (size_t b = 0; b < kernels::kBucketCount; ++b) {
       const double edge = static_cast<double>(b) / kBucketsPerSigma * (1 - 1e-5);
-      t.bucket_start[b] =
-          static_cast<uint8_t>(std::upper_bound(t.thresholds.begin(), t.thresholds.end(), edge) - t.thresholds.begin());
+      t.bucket_start[b] = levels_below(t.thresholds, edge);
+      const double next = b + 1 < kernels::kBucketCount ? static_cast<double>(b + 1) / kBucketsPerSigma * (1 + 1e-5) : HUGE_VAL;
+      if (levels_below(t.thresholds, next) - t.bucket_start[b] > static_cast<int>(kernels::kMaxSteps)) {
+        fail(ErrorCode::kInternal, "eden: bucket ", b, " of the ", bits, "-bit levels is too wide");
+      }
     }
   }
   return t;

@@ -1,4 +1,5 @@
-// kernels: quantization to bit planes with Highway (quantize.h), 1 to 4 bits; more bits take the scalar search.
+// kernels: quantization to bit planes with Highway (quantize.h): 1 to 4 bits by comparisons in vectors; 5 to 8 bits by vectors of
+// buckets, a lookup and a short search an element, and planes packed by byte masks.
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -6,6 +7,7 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/quantize.h"
@@ -40,6 +42,7 @@ inline constexpr size_t kLanes = hn::MaxLanes(D());
 inline constexpr size_t kDoubles = hn::MaxLanes(DD());
 inline constexpr size_t kVecs = 16 / kLanes;    // vectors in a group of 16 elements, the step of every loop
 inline constexpr size_t kSums = 16 / kDoubles;  // double vectors in the 16 lanes of a sum
+inline constexpr size_t kMaxLevels = size_t{1} << (kMaxPlaneBits - 1);
 
 // Two bytes of a plane from the masks of 16 elements.
 HWY_INLINE void store_bits(const M* masks, uint8_t* dst) {
@@ -111,20 +114,17 @@ HWY_INLINE void count_levels(const uint8_t* planes, size_t stride, size_t n_byte
   }
 }
 
-// Elements [full, n) by the reference rules, then all sums.
-template <int kBits>
-HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const QuantizeTable& t, uint8_t* planes, const VD* sums,
-                               V least) {
-  constexpr size_t kLevels = size_t{1} << (kBits - 1);
+// Elements [full, n) by the reference rules, then all sums; counts[m] is how many of the first `full` have magnitude m.
+HWY_NOINLINE QuantizeSums finish(int bits, const float* y, size_t n, size_t full, const QuantizeTable& t, uint8_t* planes,
+                                 const VD* sums, V least, uint32_t* counts) {
+  const size_t n_levels = size_t{1} << (bits - 1);
   const D d;
   const size_t stride = plane_bytes(n);
   double lanes[16];
   for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], DD(), lanes + s * kDoubles);
-  uint32_t counts[kLevels] = {};
-  count_levels<kBits>(planes, stride, full / 8, counts);
   QuantizeSums result;
   result.has_zero = hn::GetLane(hn::MinOfLanes(d, least)) == 0.0f;
-  for (int p = 0; p < kBits; ++p) {
+  for (int p = 0; p < bits; ++p) {
     for (size_t b = full / 8; b < stride; ++b) planes[static_cast<size_t>(p) * stride + b] = 0;
   }
   for (size_t i = full; i < n; ++i) {
@@ -132,18 +132,18 @@ HWY_INLINE QuantizeSums finish(const float* y, size_t n, size_t full, const Quan
     std::memcpy(&raw, y + i, 4);
     const float a = y[i] < 0 ? -y[i] : y[i];
     uint32_t m = 0;
-    while (m + 1 < kLevels && a >= t.thresholds[m]) ++m;
+    while (m + 1 < n_levels && a >= t.thresholds[m]) ++m;
     ++counts[m];
     result.has_zero |= a == 0.0f;
     lanes[i % 16] += static_cast<double>(a) * static_cast<double>(t.levels[m]);
-    const uint32_t code = (raw >> 31) << (kBits - 1) | m;
-    for (int p = 0; p < kBits; ++p) {
-      const uint32_t bit = (code >> (kBits - 1 - p)) & 1;
+    const uint32_t code = (raw >> 31) << (bits - 1) | m;
+    for (int p = 0; p < bits; ++p) {
+      const uint32_t bit = (code >> (bits - 1 - p)) & 1;
       planes[static_cast<size_t>(p) * stride + i / 8] |= static_cast<uint8_t>(bit << (i % 8));
     }
   }
   result.dot = sum_lanes(lanes);
-  result.q2 = sum_level_squares(counts, t.levels, kLevels);
+  result.q2 = sum_level_squares(counts, t.levels, n_levels);
   return result;
 }
 
@@ -209,7 +209,64 @@ HWY_NOINLINE QuantizeSums quantize_bits(const float* y, size_t n, const Quantize
       add_products(y + i, OneLevel{hn::Set(dd, static_cast<double>(t.levels[0]))}, sums);
     }
   }
-  return finish<kBits>(y, n, full, t, planes, sums, least);
+  uint32_t counts[kLevels] = {};
+  count_levels<kBits>(planes, stride, full / 8, counts);
+  return finish(kBits, y, n, full, t, planes, sums, least, counts);
+}
+
+// 5 to 8 bits. The bucket of |y| gives a magnitude that is at most kMaxSteps too low; the search has no branch.
+QuantizeSums quantize_many_bits(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
+  const D d;
+  const DU du;
+  const DI di;
+  const DD dd;
+  const hn::CappedTag<uint8_t, 16> d8;
+  const hn::RebindToSigned<decltype(d8)> di8;
+  const size_t stride = plane_bytes(n), n_levels = size_t{1} << (t.bits - 1);
+  float edges[kMaxLevels + kMaxSteps];  // edges[m] is the upper edge of level m
+  for (size_t m = 0; m + 1 < n_levels; ++m) edges[m] = t.thresholds[m];
+  for (size_t m = n_levels - 1; m < n_levels + kMaxSteps; ++m) edges[m] = HUGE_VALF;
+  const V scale = hn::Set(d, t.bucket_scale), last = hn::Set(d, static_cast<float>(kBucketCount - 1));
+  VD sums[kSums];
+  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
+  V least = hn::Set(d, 1e30f);
+  uint32_t counts[4][kMaxLevels] = {};  // four, so that equal neighbours do not wait for each other
+  HWY_ALIGN float level16[16], abs16[16];
+  HWY_ALIGN int32_t bucket16[16];
+  HWY_ALIGN uint8_t code16[16];
+  const size_t full = n / 16 * 16;
+  for (size_t i = 0; i < full; i += 16) {
+    M sign[kVecs];
+    for (size_t v = 0; v < kVecs; ++v) {
+      const V x = hn::LoadU(d, y + i + v * kLanes);
+      sign[v] = sign_bit(x);
+      const V abs = hn::BitCast(d, hn::And(hn::BitCast(du, x), hn::Set(du, 0x7fffffffu)));
+      least = hn::Min(least, abs);
+      hn::Store(abs, d, abs16 + v * kLanes);
+      hn::Store(hn::ConvertTo(di, hn::Min(hn::Mul(abs, scale), last)), di, bucket16 + v * kLanes);
+    }
+    store_bits(sign, planes + i / 8);
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < 16; ++j) {
+      const float a = abs16[j];
+      uint32_t m = t.bucket_start[bucket16[j]];
+      for (size_t step = 0; step < kMaxSteps; ++step) m += a >= edges[m] ? 1 : 0;
+      ++counts[j % 4][m];
+      level16[j] = t.levels[m];
+      code16[j] = static_cast<uint8_t>(m);
+    }
+    auto codes = hn::ShiftLeftSame(hn::Load(d8, code16), 9 - t.bits);
+    for (int p = 1; p < t.bits; ++p) {
+      const auto top = hn::MaskFromVec(hn::BroadcastSignBit(hn::BitCast(di8, codes)));
+      hn::StoreMaskBits(di8, top, planes + static_cast<size_t>(p) * stride + i / 8);
+      codes = hn::Add(codes, codes);
+    }
+    add_products(y + i, LevelBuffer{level16}, sums);
+  }
+  for (size_t k = 1; k < 4; ++k) {
+    for (size_t m = 0; m < n_levels; ++m) counts[0][m] += counts[k][m];
+  }
+  return finish(t.bits, y, n, full, t, planes, sums, least, counts[0]);
 }
 
 template <int kBits>
@@ -256,7 +313,7 @@ QuantizeSums QuantizePlanes(const float* y, size_t n, const QuantizeTable& t, ui
     case 4:
       return quantize_bits<4>(y, n, t, planes);
     default:
-      return scalar::quantize_planes(y, n, t, planes);
+      return quantize_many_bits(y, n, t, planes);
   }
 }
 

@@ -12,12 +12,13 @@ namespace kpd::kernels {
 
 inline constexpr int kMaxPlaneBits = 8;
 inline constexpr size_t kBucketCount = 384;
+inline constexpr size_t kMaxSteps = 2;
 
 struct QuantizeTable {
   int bits = 1;
   const float* thresholds = nullptr;  // [2^(bits-1) - 1] ascending, in y's units
   const float* levels = nullptr;      // [2^(bits-1)] ascending, positive
-  // Only for bits > 4: bucket_start[min(trunc(|y| * bucket_scale), kBucketCount - 1)] <= m, to start the search there.
+  // Only for bits > 4: m is bucket_start[min(trunc(|y| * bucket_scale), kBucketCount - 1)] or up to kMaxSteps more.
   const uint8_t* bucket_start = nullptr;
   float bucket_scale = 0;
 };
