@@ -60,6 +60,16 @@ uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint
   }
 }
 
+double part_norm2(const Part& part, const OpenTensor& t, std::span<const uint8_t> stream, std::string_view name,
+                  Scratch& scratch) {
+  try {
+    return std::ldexp(t.codec->decoded_norm2(part.bytes, part.shape, t.keys, scratch), 2 * t.record.params.exponent);
+  } catch (const Error& e) {
+    const uint64_t at = static_cast<uint64_t>(part.bytes.data() - stream.data());
+    throw Error(e.code(), str(name, ": tensor ", part.tensor, ", segment at byte ", at, ": ", e.what()));
+  }
+}
+
 void open_tensor(ByteReader& r, size_t index, const Limits& limits, CodecCache& codecs, OpenTensor& tensor,
                  std::vector<Part>& parts, std::vector<std::span<const uint8_t>>& spans) {
   CheckedRecord c = read_record(r, index, limits, codecs);
@@ -132,6 +142,7 @@ struct Decoder::Impl {
   std::vector<std::span<const uint8_t>> spans;
   std::vector<Scratch> scratch;
   std::vector<uint64_t> saturated;
+  std::vector<double> norms2;  // a segment
 
   // Reuses the codec of the last message where the record is the same, so that a steady stream of messages allocates nothing.
   void open(ByteReader& r, std::span<const uint8_t> stream, uint32_t count);
@@ -140,6 +151,8 @@ struct Decoder::Impl {
   std::vector<WireParams> rotated_params;
   std::vector<TensorKeys> rotated_keys;
   void join_rotated_sum(std::string_view name);
+  void open_message(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name);
+  double norm2(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name);
   void run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
            std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name);
 };
@@ -206,15 +219,31 @@ void Decoder::Impl::join_rotated_sum(std::string_view name) {
   }
 }
 
-void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
-                        std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
-  check_destinations(manifest, dst);
+void Decoder::Impl::open_message(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name) {
   ByteReader r(stream, name);
   uint32_t count = 0;
   const StreamInfo info = header(r, stream, &count);
   check_ids(info.ids, expected, name);
   open(r, stream, count);
   for (uint32_t i = 0; i < count; ++i) tensors[i].keys = tensor_keys(secret, info.ids, i, tensors[i].record.params);
+}
+
+double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name) {
+  open_message(stream, expected, name);
+  norms2.assign(parts.size(), 0.0);
+  const auto one = [&](size_t i, int worker) {
+    norms2[i] = part_norm2(parts[i], tensors[parts[i].tensor], stream, name, scratch[static_cast<size_t>(worker)]);
+  };
+  parallel_for(parts.size(), options.threads, std::cref(one));
+  double sum = 0;
+  for (const double n : norms2) sum += n;
+  return sum;
+}
+
+void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
+                        std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
+  check_destinations(manifest, dst);
+  open_message(stream, expected, name);
   if (into == Into::kAddRotated) join_rotated_sum(name);
   saturated.assign(scratch.size(), 0);
   // By reference: a std::function of so many captures would allocate.
@@ -247,6 +276,10 @@ MessageIds Decoder::peek(std::span<const uint8_t> message, std::string_view name
   ByteReader r(message, name);
   uint32_t count = 0;
   return impl_->header(r, message, &count).ids;
+}
+
+double Decoder::norm(std::span<const uint8_t> message, const MessageIds& expected, std::string_view name) {
+  return std::sqrt(impl_->norm2(message, expected, name));
 }
 
 void Decoder::decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,

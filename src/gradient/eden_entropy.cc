@@ -95,6 +95,18 @@ class EdenEntropy final : public SegmentCodec {
     });
   }
 
+  double decoded_norm2(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys,
+                       Scratch& s) const override {
+    double sum = 0;
+    for_each_decoded_block(src, shape, keys, s, [&](uint32_t, uint32_t word, std::span<float> y, double) {
+      if (word == 0) return uint64_t{0};
+      const double scale = scale_of_word(word);
+      sum += scale * scale * kernels::dot(y.data(), y.data(), y.size());
+      return uint64_t{0};
+    });
+    return sum;
+  }
+
   // Sums in the rotated domain: acc += weight * S * q for a code with a shared rotation (dither); no inverse transform.
   void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                       std::span<float> acc, Scratch& s) const override {

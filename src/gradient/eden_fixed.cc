@@ -9,6 +9,7 @@
 #include "gradient/eden.h"
 #include "gradient/eden_slices.h"
 #include "kernels/hadamard.h"
+#include "kernels/uniform.h"
 #include "kpd/base/bytes.h"
 #include "kpd/quant/lloyd_max.h"
 
@@ -96,27 +97,24 @@ class EdenFixed final : public SegmentCodec {
 
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                   bool accumulate, std::span<float> dst, Scratch& scratch) const override {
-    const uint64_t head = uint64_t{shape.n_blocks} * (allocates() ? 5 : 4);
-    if (src.size() < head)
-      fail(ErrorCode::kCorruptData, "byte 0: eden segment of ", src.size(), " bytes, expected at least ", head);
-    uint64_t at = head, saturated = 0;
-    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-      const uint32_t word = load_u32(src.data() + 4 * b);
-      if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": scale word ", word, " has no exponent");
-      const uint32_t rate = block_rate(src, shape, b);
-      const EdenPlan plan = eden_plan(shape.block_length(b), rate);
-      if (src.size() - at < plan.bytes) {
-        fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", plan.bytes, " bytes, ", src.size() - at,
-             " are left");
-      }
+    uint64_t saturated = 0;
+    for_each_block(src, shape, [&](uint32_t b, const EdenPlan& plan, uint32_t rate, uint32_t word, auto codes) {
       prefetch_block(dst.data(), shape, b + 1);
-      saturated += decode_block(src.subspan(at, plan.bytes), plan, rate, word, shape, b, keys, weight, accumulate,
+      saturated += decode_block(codes, plan, rate, word, shape, b, keys, weight, accumulate,
                                 dst.subspan(shape.block_offset(b), plan.length), scratch);
-      at += plan.bytes;
-    }
-    if (at != src.size())
-      fail(ErrorCode::kCorruptData, "byte ", at, ": ", src.size() - at, " bytes too many in an eden segment");
+    });
     return saturated;
+  }
+
+  double decoded_norm2(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&,
+                       Scratch& scratch) const override {
+    double sum = 0;
+    for_each_block(src, shape, [&](uint32_t, const EdenPlan& plan, uint32_t rate, uint32_t word, auto codes) {
+      if (word == 0) return;
+      const double scale = scale_of_word(word);
+      sum += scale * scale * code_norm2(codes, plan, rate, scratch);
+    });
+    return sum;
   }
 
   void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
@@ -146,6 +144,49 @@ class EdenFixed final : public SegmentCodec {
       fail(ErrorCode::kCorruptData, "byte ", at, ": rate of block ", b, " is ", units, ", expected 1 to ", kAllocationRates);
     }
     return rate_of_units(units);
+  }
+
+  // Calls fn(block, plan, rate, scale word, codes) for every block of a segment, whose bytes it checks.
+  template <class Fn>
+  void for_each_block(std::span<const uint8_t> src, const SegmentShape& shape, const Fn& fn) const {
+    const uint64_t head = uint64_t{shape.n_blocks} * (allocates() ? 5 : 4);
+    if (src.size() < head)
+      fail(ErrorCode::kCorruptData, "byte 0: eden segment of ", src.size(), " bytes, expected at least ", head);
+    uint64_t at = head;
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+      const uint32_t word = load_u32(src.data() + 4 * b);
+      if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": scale word ", word, " has no exponent");
+      const uint32_t rate = block_rate(src, shape, b);
+      const EdenPlan plan = eden_plan(shape.block_length(b), rate);
+      if (src.size() - at < plan.bytes) {
+        fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", plan.bytes, " bytes, ", src.size() - at,
+             " are left");
+      }
+      fn(b, plan, rate, word, src.subspan(at, plan.bytes));
+      at += plan.bytes;
+    }
+    if (at != src.size())
+      fail(ErrorCode::kCorruptData, "byte ", at, ": ", src.size() - at, " bytes too many in an eden segment");
+  }
+
+  // Sum of the squared levels of a block's codes.
+  double code_norm2(std::span<const uint8_t> codes, const EdenPlan& plan, uint32_t rate, Scratch& scratch) const {
+    if (scratch.rotated.size() < plan.length) scratch.rotated.resize(plan.length);
+    float* const y = scratch.rotated.data();
+    double sum = 0;
+    uint64_t at = 0;
+    for (int i = 0; i < plan.n_parts; ++i) {
+      const EdenPlan::Part part = plan.parts[i];
+      const std::vector<float>& levels = table(rate, part.bits).levels;
+      if (part.bits == 1) {
+        sum += static_cast<double>(part.n) * levels[0] * levels[0];
+      } else {
+        kernels::dequantize_planes(codes.data() + at, part.n, part.bits, levels.data(), y);
+        sum += kernels::dot(y, y, part.n);
+      }
+      at += static_cast<uint64_t>(part.bits) * kernels::plane_bytes(part.n);
+    }
+    return sum;
   }
 
   const LevelTable& table(uint32_t rate, int bits) const { return rate <= kRateOne ? unit_ : tables_[bits]; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/hadamard.h"
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {
@@ -42,6 +43,14 @@ uint32_t clear_missing(const SliceMask& mask, std::span<float> values) {
     }
   }
   return arrived;
+}
+
+double SegmentCodec::decoded_norm2(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys,
+                                   Scratch& scratch) const {
+  if (scratch.unscaled.size() < shape.elements) scratch.unscaled.resize(shape.elements);
+  const std::span<float> values(scratch.unscaled.data(), shape.elements);
+  decode(src, shape, keys, 1.0f, false, values, scratch);
+  return kernels::magnitude(values.data(), values.size()).sum_squares;
 }
 
 void SegmentCodec::split(std::span<const uint8_t>, const SegmentShape&, uint32_t, std::vector<std::vector<uint8_t>>&) const {

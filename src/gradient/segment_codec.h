@@ -83,7 +83,7 @@ struct Scratch {
   std::vector<uint16_t> symbols;  // method's own
   std::vector<uint32_t> words;    // random words
   std::vector<int16_t> escapes;   // method's own
-  std::vector<float> unscaled;    // the stream's: a segment before a record's exponent is applied
+  std::vector<float> unscaled;    // the stream's: a whole decoded segment that is not yet its caller's
 };
 
 class SegmentCodec {
@@ -104,6 +104,10 @@ class SegmentCodec {
   // number of saturated values.
   virtual uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                           bool accumulate, std::span<float> dst, Scratch& scratch) const = 0;
+  // The sum of squares of what decode() makes, without its inverse transform where there is one; finds everything that decode()
+  // finds wrong. May be infinite.
+  virtual double decoded_norm2(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys,
+                               Scratch& scratch) const;
   // Packets (kpd/gradient/packets.h): the codes of a segment cut into slices over all its blocks, each readable alone, and
   // back. A slice that is missing is an empty span; its codes become arbitrary valid ones (the decoder's mask zeroes them).
   // `words` are the scale words (4 bytes a block), which travel apart. Methods that cannot throw Error(kUnsupported).

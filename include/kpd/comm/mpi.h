@@ -1,0 +1,16 @@
+// comm: the MPI engine (component comm; Open MPI). The ranks are those of MPI_COMM_WORLD.
+#pragma once
+
+#include <memory>
+
+#include "kpd/comm/exchange.h"
+
+namespace kpd::comm {
+
+// Starts MPI; at most once in a process. All MPI calls are made by one thread of the engine, which moves messages while the
+// caller computes. If the group ends in order (no peer was lost, every rank destroys its Exchange) MPI is finalized, which
+// waits for all ranks; if `abort()` was called or a message could not be delivered, the process leaves without it, and mpirun
+// ends the other ranks. Throws Error(kInternal) if MPI cannot start.
+std::unique_ptr<Exchange> make_mpi(const ExchangeLimits& limits = {});
+
+}  // namespace kpd::comm

@@ -1,0 +1,91 @@
+// gradient: averages of vectors between the ranks of a group, compressed, over any engine (kpd/comm/exchange.h).
+//
+// Patterns, for n ranks, coded size B, error v of the codec, rho = |mean|^2 / average |x|^2 (research: EDEN section 5):
+//   gather     every rank sends to rank 0, which alone has the mean.        B up;                error v/n
+//   allgather  every rank sends to every other and decodes all.             (n - 1) B;           error v/n
+//   sra        scatter, reduce, allgather: rank s averages shard s of all,
+//              sends it on in a second code.                                2 (n - 1)/n B;       error about v1/n + v2 rho
+// Sums are taken in the order of the ranks (a shard's owner adds its own, exact, first), so the mean is the same for any number
+// of threads, order of arrival and engine; with allgather and sra all ranks hold the same bits, because all, also the sender,
+// apply decoded bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kpd/comm/exchange.h"
+#include "kpd/gradient/aggregator.h"
+#include "kpd/gradient/message.h"
+
+namespace kpd::gradient {
+
+enum class Pattern : uint8_t { kGather, kAllgather, kSra };
+std::string_view pattern_name(Pattern pattern);
+Pattern parse_pattern(std::string_view text);  // throws Error(kInvalidArgument) naming the nearest
+
+// Where the time of an average goes.
+struct AverageClock {
+  double seconds_encode = 0;
+  double seconds_exchange = 0;  // waiting for bytes, to come or to leave
+  double seconds_decode = 0;
+};
+
+// One update that a server waits for: which rank sends it, under which tag, for which client.
+struct Sender {
+  int rank = 0;
+  uint64_t client = 0;
+  uint32_t tag = 0;
+};
+// Takes one message of each sender, in this order, into an aggregator whose round is open. `timeout` is for all together. A
+// sender whose message is refused or does not come is left out; messages of other rounds are refused, counted and passed over.
+// What a sender sent beyond its message is refused too. One verdict a sender.
+std::vector<Verdict> collect_updates(comm::Exchange& exchange, std::span<const Sender> senders, comm::Milliseconds timeout,
+                                     Aggregator& aggregator, AverageClock* clock = nullptr);
+
+struct AverageOptions {
+  Pattern pattern = Pattern::kAllgather;
+  // Of kSra's second hop. None: the first codec, for eden with bits + .5 log2(n rho) (at least its own, at most 8), where rho
+  // is measured by the shard's owner.
+  std::optional<Codec> second;
+  uint64_t run = 0;
+  uint64_t weight = 1;  // of this rank
+  int threads = 1;
+  comm::Milliseconds timeout{60000};  // of one wait for one rank
+  // kGather: rank 0 goes on without ranks that fail; only then have these meaning.
+  AggregatorOptions aggregator;
+};
+
+struct AverageReport {
+  AverageClock clock;
+  double seconds_total = 0;
+  uint64_t sent_bytes = 0, received_bytes = 0;
+  uint64_t ranks = 0;  // in the mean
+  uint64_t total_weight = 0;
+  double second_bits = 0;         // of this rank's shard (kSra)
+  bool has_mean = false;          // false on the senders of kGather, and if no rank was accepted
+  std::vector<Verdict> verdicts;  // kGather, rank 0: one a rank
+};
+
+// One rank's part in averages of one manifest, again and again. Thread-compatible; uses options.threads threads inside.
+class Averager {
+ public:
+  // Greets all ranks, to find out whether they mean the same: throws Error(kMismatch) naming the rank and what differs,
+  // Error(kIo) for a rank that is lost or silent. `exchange` must outlive the averager.
+  Averager(comm::Exchange& exchange, Manifest manifest, Codec codec, RunSecret secret, AverageOptions options = {});
+  ~Averager();
+
+  // mean[i] (manifest[i].count() floats) = the weighted mean of all ranks' x[i]. All ranks call it with the same round. Except
+  // for rank 0 of kGather, a rank that is lost, silent or sends wrong bytes ends the average with an Error that names it; mean
+  // is then undefined.
+  AverageReport average(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kpd::gradient

@@ -1,0 +1,250 @@
+// comm: the MPI engine (kpd/comm/mpi.h). One thread makes every MPI call. It moves messages with MPI_Isend and, since sizes are
+// not known before, MPI_Improbe and MPI_Imrecv; it polls, and sleeps a little when nothing moves.
+#include "kpd/comm/mpi.h"
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <list>
+#include <thread>
+
+#include "comm/inbox.h"
+#include "kpd/base/error.h"
+
+namespace kpd::comm {
+namespace {
+
+constexpr size_t kReadAhead = 4;  // messages of a peer under way at once
+
+struct Outgoing {
+  int to = 0;
+  uint32_t tag = 0;
+  std::vector<uint8_t> bytes;
+  MPI_Request request = MPI_REQUEST_NULL;
+  bool started = false;
+};
+
+struct Incoming {
+  uint32_t tag = 0;
+  std::vector<uint8_t> bytes;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+// MPI counts bytes with an int.
+ExchangeLimits counted_by_int(ExchangeLimits limits) {
+  limits.max_message_bytes = std::min<uint64_t>(limits.max_message_bytes, INT_MAX);
+  return limits;
+}
+
+class Mpi final : public Exchange {
+ public:
+  explicit Mpi(const ExchangeLimits& limits) : limits_(counted_by_int(limits)) {
+    std::unique_lock lock(mutex_);
+    thread_ = std::thread([this] { run(); });
+    changed_.wait(lock, [&] { return started_ || !error_.empty(); });
+    if (error_.empty()) return;
+    lock.unlock();
+    thread_.join();
+    fail(ErrorCode::kInternal, "MPI cannot start: ", error_);
+  }
+
+  ~Mpi() override {
+    stop_ = true;
+    inbox_->close();
+    thread_.join();
+  }
+
+  std::string_view engine() const override { return "mpi"; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  void send(int to, uint32_t tag, std::vector<uint8_t> bytes) override {
+    check_send(to, rank_, size_, tag, bytes.size(), limits_);
+    inbox_->count_sent(bytes.size());
+    const std::lock_guard lock(mutex_);
+    new_.push_back({to, tag, std::move(bytes)});
+    ++unsent_;
+  }
+  Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Milliseconds timeout) override {
+    check_receive(from, rank_, size_);
+    return inbox_->receive(from, tag, bytes, timeout);
+  }
+  bool flush(Milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [&] { return unsent_ == 0 || !error_.empty(); }) && unsent_ == 0;
+  }
+  Traffic traffic() const override { return inbox_->traffic(); }
+
+ private:
+  void run() {
+    if (!start()) return;
+    int idle = 0;
+    while (!stop_) {
+      const bool moved = send_step() | receive_step();
+      idle = moved ? 0 : idle + 1;
+      // Spinning would take a core from the caller; a pause is short while something is under way.
+      if (idle > 20) std::this_thread::sleep_for(std::chrono::microseconds(busy() || idle < 2000 ? 30 : 500));
+    }
+    finish();
+  }
+
+  bool start() {
+    int provided = 0;
+    const bool good = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) == MPI_SUCCESS;
+    const std::lock_guard lock(mutex_);
+    if (good) {
+      MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
+      MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+      MPI_Comm_rank(comm_, &rank_);
+      MPI_Comm_size(comm_, &size_);
+      inbox_ = std::make_unique<Inbox>(size_, limits_);
+      incoming_.resize(static_cast<size_t>(size_));
+      started_ = true;
+    } else {
+      error_ = "MPI_Init_thread failed";
+    }
+    changed_.notify_all();
+    return good;
+  }
+
+  // All pending work of a rank is either done or given up here; MPI_Finalize waits for the other ranks.
+  void finish() {
+    bool clean = outgoing_.empty();
+    for (const auto& list : incoming_) clean = clean && list.empty();
+    if (!clean) {
+      // A peer will not take or give what is under way: MPI_Finalize would wait for it for ever.
+      MPI_Abort(comm_, 1);
+      return;
+    }
+    MPI_Comm_free(&comm_);
+    MPI_Finalize();
+  }
+
+  bool busy() const {
+    if (!outgoing_.empty()) return true;
+    for (const auto& list : incoming_) {
+      if (!list.empty()) return true;
+    }
+    return false;
+  }
+
+  bool send_step() {
+    bool moved = false;
+    {
+      const std::lock_guard lock(mutex_);
+      moved = !new_.empty();
+      outgoing_.splice(outgoing_.end(), new_);
+    }
+    for (auto it = outgoing_.begin(); it != outgoing_.end();) {
+      int done = 0;
+      if (!it->started) {
+        it->started = true;
+        if (MPI_Isend(it->bytes.data(), static_cast<int>(it->bytes.size()), MPI_BYTE, it->to, static_cast<int>(it->tag), comm_,
+                      &it->request) != MPI_SUCCESS) {
+          inbox_->lose(it->to);
+          done = 1;
+        }
+        moved = true;
+      }
+      if (done == 0 && MPI_Test(&it->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+        inbox_->lose(it->to);
+        done = 1;
+      }
+      if (done == 0) {
+        ++it;
+        continue;
+      }
+      it = outgoing_.erase(it);
+      moved = true;
+      const std::lock_guard lock(mutex_);
+      if (--unsent_ == 0) changed_.notify_all();
+    }
+    return moved;
+  }
+
+  bool receive_step() {
+    bool moved = false;
+    for (int from = 0; from < size_; ++from) {
+      if (from == rank_) continue;
+      if (incoming_[static_cast<size_t>(from)].size() < kReadAhead && inbox_->may_read(from)) moved |= probe(from);
+      moved |= complete(from);
+    }
+    return moved;
+  }
+
+  bool probe(int from) {
+    int there = 0, count = 0;
+    MPI_Message message;
+    MPI_Status status;
+    if (MPI_Improbe(from, MPI_ANY_TAG, comm_, &there, &message, &status) != MPI_SUCCESS) {
+      inbox_->lose(from);
+      return false;
+    }
+    if (there == 0) return false;
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    if (count < 0 || static_cast<uint64_t>(count) > limits_.max_message_bytes) {
+      inbox_->lose(from);
+      return false;
+    }
+    Incoming& in = incoming_[static_cast<size_t>(from)].emplace_back();
+    in.tag = static_cast<uint32_t>(status.MPI_TAG);
+    in.bytes.resize(static_cast<size_t>(count));
+    if (MPI_Imrecv(in.bytes.data(), count, MPI_BYTE, &message, &in.request) != MPI_SUCCESS) {
+      incoming_[static_cast<size_t>(from)].pop_back();
+      inbox_->lose(from);
+    }
+    return true;
+  }
+
+  // Messages of a rank are delivered in the order they were matched, also where a later one is complete first.
+  bool complete(int from) {
+    std::list<Incoming>& list = incoming_[static_cast<size_t>(from)];
+    bool moved = false;
+    while (!list.empty()) {
+      int done = 0;
+      if (MPI_Test(&list.front().request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+        list.pop_front();
+        inbox_->lose(from);
+        return true;
+      }
+      if (done == 0) break;
+      inbox_->deliver(from, list.front().tag, std::move(list.front().bytes));
+      list.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+
+  const ExchangeLimits limits_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+  std::unique_ptr<Inbox> inbox_;
+  int rank_ = 0, size_ = 1;
+
+  mutable std::mutex mutex_;  // of what follows up to the empty line
+  std::condition_variable changed_;
+  bool started_ = false;
+  std::string error_;
+  std::list<Outgoing> new_;
+  uint64_t unsent_ = 0;
+
+  // The thread's own.
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::list<Outgoing> outgoing_;
+  std::vector<std::list<Incoming>> incoming_;
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_mpi(const ExchangeLimits& limits) {
+  int started = 0;
+  MPI_Initialized(&started);
+  if (started != 0) fail(ErrorCode::kInvalidArgument, "MPI was started before in this process");
+  return std::make_unique<Mpi>(limits);
+}
+
+}  // namespace kpd::comm

@@ -1,0 +1,214 @@
+// gradient: the server's side of a round (kpd/gradient/aggregator.h).
+#include "kpd/gradient/aggregator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gradient/stream_format.h"
+#include "kpd/base/error.h"
+#include "kpd/base/hash.h"
+
+namespace kpd::gradient {
+namespace {
+
+// Beyond it a sum of rotated codes could leave the float range before its inverse rotation.
+constexpr double kMaxRotatedNorm = 0x1p80;
+constexpr uint64_t kMacOffset = 72;
+constexpr uint64_t kMacBytes = 16;
+
+Verdict refused(Refusal refusal, std::string reason) { return {refusal, std::move(reason), 0, 0}; }
+
+// The code over a message whose field and checksum are zero.
+std::array<uint8_t, kMacBytes> mac_of(std::span<const uint8_t> message, const MacFunction& mac) {
+  std::vector<uint8_t> bytes(message.begin(), message.end());
+  std::fill_n(bytes.begin() + kMacOffset, kMacBytes, uint8_t{0});
+  std::fill_n(bytes.end() - kChecksumBytes, kChecksumBytes, uint8_t{0});
+  return mac(bytes);
+}
+
+// Takes the same time wherever the first difference is.
+bool same(std::span<const uint8_t> a, std::span<const uint8_t> b) {
+  uint8_t difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == 0;
+}
+
+}  // namespace
+
+std::string_view refusal_name(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kNone:
+      return "accepted";
+    case Refusal::kSilent:
+      return "silent";
+    case Refusal::kLost:
+      return "lost";
+    case Refusal::kDamaged:
+      return "damaged";
+    case Refusal::kTwice:
+      return "twice";
+    case Refusal::kOtherRound:
+      return "other round";
+    case Refusal::kOtherRun:
+      return "other run";
+    case Refusal::kOtherClient:
+      return "other client";
+    case Refusal::kOtherModel:
+      return "other model";
+    case Refusal::kOtherCodec:
+      return "other codec";
+    case Refusal::kWeight:
+      return "weight";
+    case Refusal::kNorm:
+      return "norm";
+    case Refusal::kForged:
+      return "forged";
+  }
+  return "";
+}
+
+void authenticate(std::span<uint8_t> message, const MacFunction& mac) {
+  if (read_stream_info(message).is_file) fail(ErrorCode::kMismatch, "message: this is a file; only messages have a MAC field");
+  const auto code = mac_of(message, mac);
+  std::copy(code.begin(), code.end(), message.begin() + kMacOffset);
+  const size_t body = message.size() - kChecksumBytes;
+  store_u32(message.data() + body, crc32(message.first(body)));
+}
+
+uint64_t RoundReport::refusals() const {
+  uint64_t n = 0;
+  for (const uint64_t count : refused) n += count;
+  return n;
+}
+
+struct Aggregator::Impl {
+  Impl(Manifest the_manifest, RunSecret secret, AggregatorOptions the_options)
+      : options(std::move(the_options)),
+        decoder(std::move(the_manifest), secret, {.threads = options.threads, .limits = options.limits}) {}
+
+  AggregatorOptions options;
+  Decoder decoder;
+  MessageIds expected;
+  std::vector<std::span<float>> sum;
+  std::vector<uint64_t> seen;  // clients accepted, sorted
+  RoundReport report;
+  bool open = false;
+
+  Verdict judge(uint64_t client, std::span<const uint8_t> message);
+  Verdict judge_ids(const MessageIds& ids, uint64_t client) const;
+  Verdict judge_codec(std::span<const uint8_t> message) const;
+};
+
+Verdict Aggregator::Impl::judge_ids(const MessageIds& ids, uint64_t client) const {
+  const auto differs = [](Refusal refusal, const char* what, uint64_t got, uint64_t want) {
+    return refused(refusal, str("the message has ", what, " ", got, ", expected ", want));
+  };
+  if (ids.run != expected.run) return differs(Refusal::kOtherRun, "run", ids.run, expected.run);
+  if (ids.round != expected.round) return differs(Refusal::kOtherRound, "round", ids.round, expected.round);
+  if (ids.client != client) return differs(Refusal::kOtherClient, "client", ids.client, client);
+  if (ids.base_model_hash != expected.base_model_hash)
+    return differs(Refusal::kOtherModel, "base model hash", ids.base_model_hash, expected.base_model_hash);
+  if (std::binary_search(seen.begin(), seen.end(), client)) {
+    return refused(Refusal::kTwice, str("client ", client, " is in the sum already"));
+  }
+  if (ids.weight == 0 || ids.weight > options.max_weight)
+    return refused(Refusal::kWeight, str("weight ", ids.weight, ", expected 1 to ", options.max_weight));
+  return {};
+}
+
+// Throws what read_stream_info throws.
+Verdict Aggregator::Impl::judge_codec(std::span<const uint8_t> message) const {
+  if (!options.codec) return {};
+  const std::vector<TensorRecord> records = read_stream_info(message, "message", options.limits).tensors;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const WireParams wanted = resolve_params(options.codec->params(), records[i].count);
+    const WireParams& got = records[i].params;
+    if (got == wanted || (got.method == 0 && !options.sum_rotated)) continue;
+    return refused(Refusal::kOtherCodec, str("tensor ", i, " is not compressed by ", options.codec->text()));
+  }
+  return {};
+}
+
+Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> message) {
+  MessageIds ids;
+  try {
+    ids = decoder.peek(message);
+  } catch (const Error& e) {
+    return refused(e.code() == ErrorCode::kMismatch ? Refusal::kOtherModel : Refusal::kDamaged, e.what());
+  }
+  if (options.mac && !same(mac_of(message, options.mac), message.subspan(kMacOffset, kMacBytes))) {
+    return refused(Refusal::kForged, "the authentication code is wrong");
+  }
+  Verdict verdict = judge_ids(ids, client);
+  if (!verdict.accepted()) return verdict;
+  const auto weight = static_cast<float>(ids.weight);
+  try {
+    verdict = judge_codec(message);
+    if (!verdict.accepted()) return verdict;
+    verdict.weight = ids.weight;
+    verdict.norm = decoder.norm(message, ids);
+    const double limit = std::min(options.max_norm, options.sum_rotated ? kMaxRotatedNorm / ids.weight : HUGE_VAL);
+    if (!(verdict.norm <= limit))
+      return refused(Refusal::kNorm, str("the update has norm ", verdict.norm, ", the limit is ", limit));
+    if (options.sum_rotated) {
+      decoder.decode_rotated_add(message, ids, weight, sum);
+    } else {
+      DecodeReport decoded;
+      decoder.decode_add(message, ids, weight, sum, &decoded);
+      report.saturated += decoded.saturated;
+    }
+  } catch (const Error& e) {
+    return refused(Refusal::kDamaged, e.what());
+  }
+  seen.insert(std::upper_bound(seen.begin(), seen.end(), client), client);
+  report.total_weight += ids.weight;
+  return verdict;
+}
+
+Aggregator::Aggregator(Manifest manifest, RunSecret secret, AggregatorOptions options)
+    : impl_(std::make_unique<Impl>(std::move(manifest), secret, std::move(options))) {}
+Aggregator::~Aggregator() = default;
+Aggregator::Aggregator(Aggregator&&) noexcept = default;
+Aggregator& Aggregator::operator=(Aggregator&&) noexcept = default;
+
+void Aggregator::begin_round(const MessageIds& expected, std::span<const std::span<float>> sum) {
+  Impl& m = *impl_;
+  if (m.open && m.options.sum_rotated && m.report.accepted > 0) m.decoder.finish_rotated(m.sum);  // of a round given up
+  m.expected = expected;
+  m.sum.assign(sum.begin(), sum.end());
+  for (const std::span<float> part : m.sum) std::fill(part.begin(), part.end(), 0.0f);
+  m.seen.clear();
+  m.report = {};
+  m.open = true;
+}
+
+Verdict Aggregator::add(uint64_t client, std::span<const uint8_t> message) {
+  Impl& m = *impl_;
+  if (!m.open) fail(ErrorCode::kInvalidArgument, "aggregator: add() outside a round");
+  m.report.bytes += message.size();
+  Verdict verdict = m.judge(client, message);
+  if (verdict.accepted()) {
+    ++m.report.accepted;
+  } else {
+    ++m.report.refused[static_cast<size_t>(verdict.refusal)];
+  }
+  return verdict;
+}
+
+void Aggregator::refuse(Refusal refusal) { ++impl_->report.refused[static_cast<size_t>(refusal)]; }
+
+bool Aggregator::finish_round() {
+  Impl& m = *impl_;
+  m.open = false;
+  if (m.report.accepted == 0) return false;
+  if (m.options.sum_rotated) m.decoder.finish_rotated(m.sum);
+  const auto scale = static_cast<float>(1.0 / static_cast<double>(m.report.total_weight));
+  for (const std::span<float> part : m.sum) {
+    for (float& v : part) v *= scale;
+  }
+  return true;
+}
+
+const RoundReport& Aggregator::report() const { return impl_->report; }
+
+}  // namespace kpd::gradient

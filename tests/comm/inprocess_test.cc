@@ -1,0 +1,106 @@
+// tests: the exchange's contract on its reference engine, ranks as threads.
+#include "kpd/comm/inprocess.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "comm/inbox.h"
+#include "kpd/base/error.h"
+
+namespace kpd::comm {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+constexpr Milliseconds kLong{5000}, kShort{20};
+
+TEST(InProcess, DeliversInOrderByRankAndTag) {
+  auto group = make_inprocess_group(3);
+  std::thread one([&] {
+    for (uint8_t i = 0; i < 10; ++i) {
+      group[1]->send(0, 7, {i, 1});
+      group[1]->send(0, 8, {i, 2});
+    }
+  });
+  std::thread two([&] {
+    for (uint8_t i = 0; i < 10; ++i) group[2]->send(0, 7, {i, 3});
+  });
+  Bytes b;
+  for (uint8_t i = 0; i < 10; ++i) {
+    ASSERT_EQ(group[0]->receive(2, 7, b, kLong), Delivery::kReceived);
+    EXPECT_EQ(b, (Bytes{i, 3}));
+    ASSERT_EQ(group[0]->receive(1, 8, b, kLong), Delivery::kReceived);
+    EXPECT_EQ(b, (Bytes{i, 2}));
+    ASSERT_EQ(group[0]->receive(1, 7, b, kLong), Delivery::kReceived);
+    EXPECT_EQ(b, (Bytes{i, 1}));
+  }
+  one.join();
+  two.join();
+  EXPECT_EQ(group[0]->traffic().received_messages, 30u);
+  EXPECT_EQ(group[0]->traffic().received_bytes, 60u);
+  EXPECT_EQ(group[1]->traffic().sent_messages, 20u);
+}
+
+TEST(InProcess, TimesOutAndLeavesTheBufferAlone) {
+  auto group = make_inprocess_group(2);
+  Bytes b{9};
+  EXPECT_EQ(group[0]->receive(1, 1, b, kShort), Delivery::kTimedOut);
+  EXPECT_EQ(b, Bytes{9});
+  group[1]->send(0, 1, {});
+  EXPECT_EQ(group[0]->receive(1, 1, b, kLong), Delivery::kReceived);
+  EXPECT_TRUE(b.empty());
+}
+
+TEST(InProcess, WhatALostRankSentIsStillDelivered) {
+  auto group = make_inprocess_group(2);
+  group[1]->send(0, 1, {5});
+  group[1].reset();
+  Bytes b;
+  EXPECT_EQ(group[0]->receive(1, 1, b, kLong), Delivery::kReceived);
+  EXPECT_EQ(group[0]->receive(1, 1, b, kLong), Delivery::kLost);
+  group[0]->send(1, 1, {1});  // vanishes
+  EXPECT_TRUE(group[0]->flush(kShort));
+}
+
+TEST(InProcess, RefusesWhatItsContractExcludes) {
+  auto group = make_inprocess_group(2, {.max_message_bytes = 4});
+  const auto code = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return ErrorCode::kInternal;
+  };
+  Bytes b;
+  EXPECT_EQ(code([&] { group[0]->send(0, 1, {}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { group[0]->send(2, 1, {}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { group[0]->send(1, 1u << 30, {}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { group[0]->receive(-1, 1, b, kShort); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([&] { group[0]->send(1, 1, Bytes(5)); }), ErrorCode::kLimitExceeded);
+  EXPECT_EQ(code([&] { make_inprocess_group(0); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Inbox, ReadsAheadUpToItsLimitAndAlwaysWhatIsWaitedFor) {
+  Inbox inbox(3, {.max_message_bytes = 100, .max_waiting_bytes = 10});
+  EXPECT_TRUE(inbox.may_read(1));
+  inbox.deliver(1, 1, Bytes(10));
+  EXPECT_FALSE(inbox.may_read(1));
+  EXPECT_FALSE(inbox.may_read(2));
+  Bytes b;
+  std::thread reader([&] { EXPECT_EQ(inbox.receive(2, 1, b, kLong), Delivery::kReceived); });
+  EXPECT_TRUE(inbox.wait_to_read(2));  // because receive() waits for rank 2
+  EXPECT_FALSE(inbox.may_read(1));
+  inbox.deliver(2, 1, Bytes(3));
+  reader.join();
+  EXPECT_FALSE(inbox.may_read(2));
+  ASSERT_EQ(inbox.receive(1, 1, b, kLong), Delivery::kReceived);
+  EXPECT_TRUE(inbox.may_read(2));
+  std::thread waiter([&] { EXPECT_FALSE(inbox.wait_to_read(1)); });
+  inbox.deliver(1, 1, Bytes(10));
+  inbox.close();
+  waiter.join();
+}
+
+}  // namespace
+}  // namespace kpd::comm

@@ -1,0 +1,232 @@
+// tests: the server's round goes on without clients that fail or lie; what is refused leaves no trace in the sum.
+#include "kpd/gradient/aggregator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "base/expect_error.h"
+#include "gradient/round_trip.h"
+#include "kpd/base/bytes.h"
+#include "kpd/base/hash.h"
+#include "kpd/comm/inprocess.h"
+#include "kpd/gradient/aggregate.h"
+
+namespace kpd::gradient {
+namespace {
+
+using namespace testing;
+using Bytes = std::vector<uint8_t>;
+
+constexpr uint64_t kDim = 20000;
+constexpr MessageIds kRound{.run = 1, .round = 4, .client = 0, .base_model_hash = 9, .weight = 1};
+
+MessageIds ids_of(uint64_t client, uint64_t weight = 1) {
+  MessageIds ids = kRound;
+  ids.client = client;
+  ids.weight = weight;
+  return ids;
+}
+
+std::vector<float> vector_of(uint64_t client) { return normal_vector(kDim, client + 10); }
+
+Bytes message_of(const std::vector<float>& x, const MessageIds& ids, const std::string& codec = "eden:bits=2",
+                 const std::string& name = "x") {
+  Encoder e({{name, DType::kFloat32, {x.size()}}}, Codec::parse(codec), RunSecret::from_seed(2));
+  Bytes bytes(e.max_bytes());
+  const TensorView view{std::span<const float>(x)};
+  bytes.resize(e.encode_message({&view, 1}, ids, bytes));
+  return bytes;
+}
+
+void reseal(Bytes& message) {
+  store_u32(message.data() + message.size() - 4, crc32(std::span(message).first(message.size() - 4)));
+}
+
+class Server {
+ public:
+  explicit Server(AggregatorOptions options = {}) : aggregator(one_tensor(kDim), RunSecret::from_seed(2), std::move(options)) {
+    aggregator.begin_round(kRound, spans());
+  }
+  std::vector<std::span<float>> spans() { return {std::span<float>(sum)}; }
+  Refusal add(uint64_t client, const Bytes& message, const char* part = "") {
+    const Verdict v = aggregator.add(client, message);
+    EXPECT_NE(v.reason.find(part), std::string::npos) << v.reason;
+    EXPECT_EQ(v.reason.empty(), v.accepted());
+    return v.refusal;
+  }
+  std::vector<float> sum = std::vector<float>(kDim, 7.0f);
+  Aggregator aggregator;
+};
+
+// What clients 0 and 1 alone give.
+std::vector<float> clean_sum(const std::string& codec = "eden:bits=2", AggregatorOptions options = {}) {
+  Server s(std::move(options));
+  EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0), codec)), Refusal::kNone);
+  EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1, 3), codec)), Refusal::kNone);
+  EXPECT_TRUE(s.aggregator.finish_round());
+  return s.sum;
+}
+
+TEST(Aggregator, AveragesByWeight) {
+  const std::vector<float> mean = clean_sum("float32"), a = vector_of(0), b = vector_of(1);
+  for (size_t i = 0; i < kDim; ++i) ASSERT_NEAR(mean[i], (a[i] + 3 * b[i]) / 4, 1e-5) << i;
+}
+
+TEST(Aggregator, EveryRefusalIsNamedAndLeavesNoTrace) {
+  AggregatorOptions options;
+  options.max_weight = 1000;
+  options.max_norm = 1000;
+  options.codec = Codec::parse("eden:bits=2");
+  Server s(options);
+  const std::vector<float> x = vector_of(2);
+  const auto changed = [&](auto change) {
+    MessageIds ids = ids_of(2);
+    change(ids);
+    return message_of(x, ids);
+  };
+  EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0))), Refusal::kNone);
+  EXPECT_EQ(s.add(2, {}, "magic"), Refusal::kDamaged);
+  EXPECT_EQ(s.add(2, Bytes(1000, 0x5a), "KPDG"), Refusal::kDamaged);
+  Bytes flipped = message_of(x, ids_of(2));
+  flipped[500] ^= 4;
+  EXPECT_EQ(s.add(2, flipped, "checksum"), Refusal::kDamaged);
+  Bytes hostile = message_of(x, ids_of(2));
+  store_u32(hostile.data() + 88 + 24, 1);  // the first scale word
+  reseal(hostile);
+  EXPECT_EQ(s.add(2, hostile), Refusal::kDamaged);
+  EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0)), "client 0 is in the sum already"), Refusal::kTwice);
+  EXPECT_EQ(s.add(2, changed([](MessageIds& i) { i.round = 3; }), "round 3, expected 4"), Refusal::kOtherRound);
+  EXPECT_EQ(s.add(2, changed([](MessageIds& i) { i.run = 8; }), "run 8, expected 1"), Refusal::kOtherRun);
+  EXPECT_EQ(s.add(2, changed([](MessageIds& i) { i.client = 5; }), "client 5, expected 2"), Refusal::kOtherClient);
+  EXPECT_EQ(s.add(2, changed([](MessageIds& i) { i.base_model_hash = 5; }), "base model"), Refusal::kOtherModel);
+  EXPECT_EQ(s.add(2, message_of(x, ids_of(2), "eden:bits=2", "y"), "another model"), Refusal::kOtherModel);
+  EXPECT_EQ(s.add(2, message_of(x, ids_of(2), "eden:bits=3"), "not compressed by eden:bits=2"), Refusal::kOtherCodec);
+  EXPECT_EQ(s.add(2, changed([](MessageIds& i) { i.weight = 0; }), "weight 0"), Refusal::kWeight);
+  EXPECT_EQ(s.add(2, changed([](MessageIds& i) { i.weight = 1001; }), "weight 1001"), Refusal::kWeight);
+  std::vector<float> huge = x;
+  for (float& v : huge) v *= 20;
+  EXPECT_EQ(s.add(2, message_of(huge, ids_of(2)), "the limit is 1000"), Refusal::kNorm);
+  s.aggregator.refuse(Refusal::kSilent);
+  EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1, 3))), Refusal::kNone);
+  EXPECT_TRUE(s.aggregator.finish_round());
+  EXPECT_EQ(s.sum, clean_sum());
+  const RoundReport& r = s.aggregator.report();
+  EXPECT_EQ(r.accepted, 2u);
+  EXPECT_EQ(r.total_weight, 4u);
+  EXPECT_EQ(r.refusals(), 15u);
+  EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kDamaged)], 4u);
+  EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kSilent)], 1u);
+}
+
+TEST(Aggregator, AMessageThatIsWrongInItsLastSegmentLeavesNoTrace) {
+  // The entropy code's states are checked only by decoding: the norm pass does so before anything is added.
+  const std::string codec = "eden:bits=2,code=entropy,block=64";
+  Server s;
+  EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0), codec)), Refusal::kNone);
+  Bytes hostile = message_of(vector_of(2), ids_of(2), codec);
+  hostile[hostile.size() - 60] ^= 0x10;
+  reseal(hostile);
+  EXPECT_EQ(s.add(2, hostile, "segment at byte"), Refusal::kDamaged);
+  EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1, 3), codec)), Refusal::kNone);
+  EXPECT_TRUE(s.aggregator.finish_round());
+  EXPECT_EQ(s.sum, clean_sum(codec));
+}
+
+TEST(Aggregator, ARoundWithoutAnyoneChangesNothing) {
+  Server s;
+  s.aggregator.refuse(Refusal::kLost);
+  EXPECT_EQ(s.add(0, Bytes(100)), Refusal::kDamaged);
+  EXPECT_FALSE(s.aggregator.finish_round());
+  for (const float v : s.sum) ASSERT_EQ(v, 0.0f);
+  s.aggregator.begin_round(kRound, s.spans());
+  EXPECT_EQ(s.aggregator.report().refusals(), 0u);
+}
+
+TEST(Aggregator, NormIsThatOfTheDecodedVector) {
+  for (const char* codec : {"eden:bits=1", "eden:bits=0.3", "eden:bits=2.5", "eden:bits=7", "eden:bits=2,allocate=energy",
+                            "eden:bits=3,code=entropy", "eden:bits=.2,code=entropy", "eden:bits=2,code=entropy,dither=shared",
+                            "drive", "qsgd:bits=4", "sq:bits=2", "hadamard-sq:bits=1", "float32", "bf16"}) {
+    Server s;
+    const Verdict v = s.aggregator.add(0, message_of(vector_of(0), ids_of(0), codec));
+    ASSERT_TRUE(v.accepted()) << codec << v.reason;
+    ASSERT_TRUE(s.aggregator.finish_round());
+    double norm2 = 0;
+    for (const float x : s.sum) norm2 += static_cast<double>(x) * x;
+    EXPECT_NEAR(v.norm / std::sqrt(norm2), 1, 1e-5) << codec;
+  }
+}
+
+TEST(Aggregator, RotatedSumEqualsTheSumOfTheDecoded) {
+  const std::string codec = "eden:bits=2,code=entropy,dither=shared";
+  AggregatorOptions rotated;
+  rotated.sum_rotated = true;
+  rotated.codec = Codec::parse(codec);
+  const std::vector<float> a = clean_sum(codec, rotated), b = clean_sum(codec);
+  for (size_t i = 0; i < kDim; ++i) ASSERT_NEAR(a[i], b[i], 1e-4f * (1 + std::fabs(b[i]))) << i;
+  Server s(rotated);
+  EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0), codec + ",block=512"), "not compressed by"), Refusal::kOtherCodec);
+  EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1), codec)), Refusal::kNone);
+}
+
+TEST(Aggregator, AuthenticationCodesAreChecked) {
+  const auto mac = [](uint8_t key) {
+    return [key](std::span<const uint8_t> message) {
+      Bytes keyed(message.begin(), message.end());
+      keyed.push_back(key);
+      const Sha256Digest digest = sha256(keyed);
+      std::array<uint8_t, 16> code;
+      std::copy_n(digest.begin(), 16, code.begin());
+      return code;
+    };
+  };
+  AggregatorOptions options;
+  options.mac = mac(1);
+  Server s(options);
+  Bytes message = message_of(vector_of(0), ids_of(0));
+  EXPECT_EQ(s.add(0, message, "authentication"), Refusal::kForged);
+  authenticate(message, mac(2));
+  EXPECT_EQ(s.add(0, message), Refusal::kForged);
+  authenticate(message, mac(1));
+  EXPECT_EQ(s.add(0, message), Refusal::kNone);
+  Bytes changed = message_of(vector_of(1), ids_of(1));
+  authenticate(changed, mac(1));
+  store_u64(changed.data() + 64, 100);  // the weight
+  reseal(changed);
+  EXPECT_EQ(s.add(1, changed), Refusal::kForged);
+  EXPECT_TRUE(s.aggregator.finish_round());
+  EXPECT_EQ(s.aggregator.report().accepted, 1u);
+}
+
+// Five clients over an engine: right, silent, gone, garbage, and one whose message of the last round comes first and whose
+// right one comes twice.
+TEST(Collect, GoesOnWithoutThoseThatFail) {
+  auto group = comm::make_inprocess_group(6);
+  constexpr uint32_t kTag = 9;
+  group[1]->send(0, kTag, message_of(vector_of(0), ids_of(0)));
+  group[3].reset();
+  group[4]->send(0, kTag, Bytes(5000, 1));
+  MessageIds late = ids_of(1, 3);
+  late.round = 3;
+  group[5]->send(0, kTag, message_of(vector_of(7), late));
+  group[5]->send(0, kTag, message_of(vector_of(1), ids_of(1, 3)));
+  group[5]->send(0, kTag, message_of(vector_of(1), ids_of(1, 3)));
+  Server s;
+  const std::vector<Sender> senders = {{1, 0, kTag}, {2, 20, kTag}, {3, 30, kTag}, {4, 40, kTag}, {5, 1, kTag}};
+  const std::vector<Verdict> verdicts = collect_updates(*group[0], senders, comm::Milliseconds(100), s.aggregator);
+  const std::vector<Refusal> want = {Refusal::kNone, Refusal::kSilent, Refusal::kLost, Refusal::kDamaged, Refusal::kNone};
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(verdicts[i].refusal, want[i]) << i << " " << verdicts[i].reason;
+  EXPECT_EQ(verdicts[1].reason, "rank 2 sent nothing in time");
+  EXPECT_EQ(verdicts[2].reason, "rank 3 is gone");
+  EXPECT_TRUE(s.aggregator.finish_round());
+  EXPECT_EQ(s.sum, clean_sum());
+  const RoundReport& r = s.aggregator.report();
+  EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kOtherRound)], 1u);
+  EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kTwice)], 1u);
+  EXPECT_EQ(r.refusals(), 5u);
+}
+
+}  // namespace
+}  // namespace kpd::gradient

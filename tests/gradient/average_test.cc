@@ -1,0 +1,252 @@
+// tests: averages between ranks: the right mean, the same bits everywhere, errors that name the rank.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "base/expect_error.h"
+#include "gradient/aggregate/shards.h"
+#include "gradient/round_trip.h"
+#include "kpd/base/hash.h"
+#include "kpd/comm/inprocess.h"
+#include "kpd/gradient/aggregate.h"
+
+namespace kpd::gradient {
+namespace {
+
+using namespace testing;
+
+struct Model {
+  std::vector<std::vector<float>> tensors;
+  std::vector<TensorView> views() const {
+    std::vector<TensorView> v;
+    for (const auto& t : tensors) v.emplace_back(std::span<const float>(t));
+    return v;
+  }
+  std::vector<std::span<float>> spans() {
+    std::vector<std::span<float>> v;
+    for (auto& t : tensors) v.emplace_back(t);
+    return v;
+  }
+};
+
+const Manifest kManifest = {
+    {"a", DType::kFloat32, {60, 1000}}, {"bias", DType::kFloat32, {7}}, {"b", DType::kFloat32, {10001}}};
+
+Model model_of(int rank) {
+  Model m;
+  for (size_t i = 0; i < kManifest.size(); ++i) {
+    m.tensors.push_back(normal_vector(kManifest[i].count(), 100 * static_cast<uint64_t>(rank) + i));
+  }
+  return m;
+}
+
+struct Outcome {
+  Model mean;
+  AverageReport report;
+  std::string error;
+};
+
+// One average of `ranks` ranks, each a thread; weights 1, 2, 3, ...
+std::vector<Outcome> average(int ranks, const std::string& codec, AverageOptions options, uint64_t rounds = 1,
+                             const std::function<void(int, AverageOptions&, Manifest&)>& change = {}) {
+  auto group = comm::make_inprocess_group(ranks);
+  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      Outcome& out = outcomes[static_cast<size_t>(r)];
+      AverageOptions own = options;
+      Manifest manifest = kManifest;
+      own.weight = static_cast<uint64_t>(r) + 1;
+      own.run = 5;
+      if (change) change(r, own, manifest);
+      const Model x = model_of(r);
+      out.mean = model_of(r);
+      try {
+        Averager averager(*group[static_cast<size_t>(r)], manifest, Codec::parse(codec), RunSecret::from_seed(3), own);
+        for (uint64_t round = 0; round < rounds; ++round) {
+          out.report = averager.average(round, x.views(), out.mean.spans());
+        }
+      } catch (const Error& e) {
+        out.error = e.what();
+        group[static_cast<size_t>(r)].reset();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return outcomes;
+}
+
+uint64_t hash_of(const Model& m) {
+  uint64_t hash = 0;
+  for (const auto& t : m.tensors) {
+    hash = hash * 31 + hash64({reinterpret_cast<const uint8_t*>(t.data()), t.size() * 4});
+  }
+  return hash;
+}
+
+double nmse(const Model& got, int ranks) {
+  double error = 0, norm = 0, total = 0;
+  std::vector<Model> x;
+  for (int r = 0; r < ranks; ++r) {
+    x.push_back(model_of(r));
+    total += r + 1;
+  }
+  for (size_t t = 0; t < kManifest.size(); ++t) {
+    for (size_t i = 0; i < got.tensors[t].size(); ++i) {
+      double mean = 0;
+      for (int r = 0; r < ranks; ++r) {
+        const double v = x[static_cast<size_t>(r)].tensors[t][i];
+        mean += (r + 1) / total * v;
+        norm += v * v / ranks;
+      }
+      error += (got.tensors[t][i] - mean) * (got.tensors[t][i] - mean);
+    }
+  }
+  return error / norm;
+}
+
+// sum of squared weights: the error of a mean of independent estimates is v times this.
+double weight_factor(int ranks) {
+  double total = 0, squares = 0;
+  for (int r = 0; r < ranks; ++r) {
+    total += r + 1;
+    squares += (r + 1.0) * (r + 1);
+  }
+  return squares / (total * total);
+}
+
+class Average : public ::testing::TestWithParam<std::tuple<Pattern, std::string>> {};
+INSTANTIATE_TEST_SUITE_P(All, Average,
+                         ::testing::Combine(::testing::Values(Pattern::kGather, Pattern::kAllgather, Pattern::kSra),
+                                            ::testing::Values("eden:bits=2,block=64", "eden:bits=4,code=entropy,block=128",
+                                                              "eden:bits=3,code=entropy,dither=shared", "qsgd:bits=4",
+                                                              "float32")));
+
+TEST_P(Average, IsTheWeightedMeanAndTheSameOnAllRanks) {
+  const auto [pattern, codec] = GetParam();
+  for (const int ranks : {1, 2, 5}) {
+    AverageOptions options;
+    options.pattern = pattern;
+    const std::vector<Outcome> out = average(ranks, codec, options, 2);
+    for (const Outcome& o : out) ASSERT_EQ(o.error, "");
+    const double v = Codec::parse(codec).limit_vnmse();
+    const double error = nmse(out[0].mean, ranks);
+    if (codec == "float32") {
+      EXPECT_LT(error, 1e-12);
+    } else if (std::isfinite(v)) {
+      // sra: every shard's own part is exact, the second code adds its own error.
+      const double most = v * weight_factor(ranks) + (pattern == Pattern::kSra ? v * weight_factor(ranks) : 0);
+      EXPECT_LT(error, 1.1 * most) << ranks;
+      EXPECT_GT(error, ranks == 1 && pattern == Pattern::kSra ? 0 : .2 * most) << ranks;
+    }
+    for (int r = 1; r < ranks; ++r) {
+      const Outcome& o = out[static_cast<size_t>(r)];
+      EXPECT_EQ(o.report.has_mean, pattern != Pattern::kGather);
+      if (pattern != Pattern::kGather) {
+        EXPECT_EQ(hash_of(o.mean), hash_of(out[0].mean));
+      }
+    }
+  }
+}
+
+TEST_P(Average, DoesNotDependOnThreads) {
+  const auto [pattern, codec] = GetParam();
+  AverageOptions options;
+  options.pattern = pattern;
+  const std::vector<Outcome> one = average(3, codec, options);
+  options.threads = 3;
+  const std::vector<Outcome> three = average(3, codec, options);
+  EXPECT_EQ(hash_of(one[0].mean), hash_of(three[0].mean));
+}
+
+TEST(Averaging, ScatterReduceAllgatherSendsTwoOfNShares) {
+  AverageOptions options;
+  options.pattern = Pattern::kSra;
+  options.second = Codec::parse("eden:bits=2");
+  const std::vector<Outcome> sra = average(4, "eden:bits=2", options);
+  options.pattern = Pattern::kAllgather;
+  options.second.reset();
+  const std::vector<Outcome> all = average(4, "eden:bits=2", options);
+  const double ratio = static_cast<double>(sra[1].report.sent_bytes) / static_cast<double>(all[1].report.sent_bytes);
+  EXPECT_NEAR(ratio, 2.0 / 4, .02);
+}
+
+TEST(Averaging, EqualVectorsGetMoreBitsInTheSecondHop) {
+  auto group = comm::make_inprocess_group(4);
+  std::vector<AverageReport> reports(4);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 4; ++r) {
+    threads.emplace_back([&, r] {
+      AverageOptions options;
+      options.pattern = Pattern::kSra;
+      Averager averager(*group[static_cast<size_t>(r)], kManifest, Codec::parse("eden:bits=2"), RunSecret::from_seed(3),
+                        options);
+      const Model x = model_of(0);
+      Model mean = model_of(0);
+      reports[static_cast<size_t>(r)] = averager.average(0, x.views(), mean.spans());
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  // rho = 1 and the decoded sum's own noise: .5 log2(4) = 1 bit more, rounded up to an eighth.
+  for (const AverageReport& r : reports) EXPECT_NEAR(r.second_bits, 3, .13);
+}
+
+TEST(Averaging, RanksThatMeanSomethingElseAreNamed) {
+  AverageOptions options;
+  const auto errors = [&](const std::function<void(int, AverageOptions&, Manifest&)>& change) {
+    return average(3, "eden:bits=2", options, 1, change)[0].error;
+  };
+  options.timeout = comm::Milliseconds(2000);
+  EXPECT_NE(errors([](int r, AverageOptions& o, Manifest&) { o.run += r == 2; }).find("rank 2 averages with another run id"),
+            std::string::npos);
+  EXPECT_NE(errors([](int r, AverageOptions&, Manifest& m) {
+              m[0].name = r == 1 ? "z" : "a";
+            }).find("rank 1 averages with another set"),
+            std::string::npos);
+  EXPECT_NE(errors([](int r, AverageOptions& o, Manifest&) {
+              o.pattern = r == 1 ? Pattern::kSra : Pattern::kAllgather;
+            }).find("another pattern"),
+            std::string::npos);
+}
+
+TEST(Averaging, ASilentAndALostRankAreNamed) {
+  auto group = comm::make_inprocess_group(2);
+  AverageOptions options;
+  options.timeout = comm::Milliseconds(30);
+  const auto greet = [&] { Averager(*group[0], kManifest, Codec::parse("drive"), RunSecret(), options); };
+  EXPECT_KPD_ERROR(kIo, "rank 1 did not answer within 0.03 s", greet());
+  group[1].reset();
+  EXPECT_KPD_ERROR(kIo, "rank 1 was lost", greet());
+}
+
+TEST(Averaging, PatternsByName) {
+  EXPECT_EQ(parse_pattern("sra"), Pattern::kSra);
+  EXPECT_EQ(pattern_name(Pattern::kAllgather), "allgather");
+  EXPECT_KPD_ERROR(kInvalidArgument, "did you mean 'allgather'", parse_pattern("allgathr"));
+}
+
+TEST(ShardsTest, CoverEveryElementOnce) {
+  for (const uint64_t n : {1u, 2u, 3u, 7u, 100u}) {
+    const Shards shards(kManifest, n);
+    Model m = model_of(0);
+    for (auto& t : m.tensors) std::fill(t.begin(), t.end(), 0.0f);
+    uint64_t least = ~uint64_t{0}, most = 0;
+    for (size_t s = 0; s < n; ++s) {
+      for (const std::span<float> part : shards.spans(s, m.spans())) {
+        for (float& v : part) v += 1;
+      }
+      least = std::min(least, shards.elements(s));
+      most = std::max(most, shards.elements(s));
+    }
+    EXPECT_LE(most - least, 1u);
+    for (const auto& t : m.tensors) {
+      for (const float v : t) ASSERT_EQ(v, 1.0f);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kpd::gradient
