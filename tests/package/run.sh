@@ -16,7 +16,7 @@ cp -r "$here" "$work/project"
 
 components="core;io"
 [ ! -e "$(find "$work/installed" -name kpd-train.cmake)" ] || components+=";train"
-"$cmake" -S "$work/project" -B "$work/out" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/installed" \
+"$cmake" -G Ninja -S "$work/project" -B "$work/out" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/installed" \
   -DPACKAGE_TEST_COMPONENTS="$components" -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
 "$cmake" --build "$work/out" --parallel 2
 for component in ${components//;/ }; do
