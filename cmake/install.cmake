@@ -3,10 +3,10 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kpd)
 
-set(core_folders base transform quant coding gradient)
+set(core_folders base transform quant coding gradient comm)
 set(io_folders io)
 set(train_folders train)
-foreach(component core io train)
+foreach(component core io comm train)
   if(TARGET kpd_${component})
     install(TARGETS kpd_${component} EXPORT kpd_${component} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
             INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -33,7 +33,7 @@ configure_package_config_file(cmake/kpdConfig.cmake.in ${PROJECT_BINARY_DIR}/kpd
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kpdConfig.cmake ${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake DESTINATION ${package_dir})
 
-foreach(program kpd_program kpd_train_program)
+foreach(program kpd_program kpd_mpi_program kpd_train_program)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

@@ -36,6 +36,8 @@ LIBRARIES = {
     "torch/": {"train", "diffusion"},
     "c10/": {"train", "diffusion"},
     "ATen/": {"train", "diffusion"},
+    "mpi.h": {"comm"},
+    "gloo/": {"train"},
     "CLI/": set(),
     "fmt/": set(),
     "gtest/": set(),

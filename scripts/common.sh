@@ -6,6 +6,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 packages_build="cmake ninja-build g++ ccache libhwy-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev libgtest-dev python3
   python3-venv"
+packages_engines="libopenmpi-dev openmpi-bin libgloo-dev iproute2"
 packages_data="dataset-fashion-mnist gnuplot-nox"
 packages_check="git binutils python3-numpy clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libbenchmark-dev"
 packages_arm="g++-aarch64-linux-gnu qemu-user googletest"

@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "files.h"
+#include "kpd/gradient/aggregate.h"
 #include "mean.h"
 
 namespace kpd::tool {
@@ -18,8 +19,9 @@ constexpr uint64_t kMaxClients = uint64_t{1} << 24;
 struct MeanArgs {
   CommonOptions common;
   std::vector<std::string> files, codecs;
-  std::string synthetic, dim, clients, trials, correlation, loss, link, weights, out, repeats;
+  std::string synthetic, dim, clients, trials, correlation, loss, link, weights, out, repeats, pattern, second;
   bool no_speed = false;
+  EngineOptions engine;
 };
 
 // "1Gbit", "100Mbit/s": gigabytes a second.
@@ -129,7 +131,63 @@ MeanPlan make_plan(const MeanArgs& args) {
   return plan;
 }
 
+// Without an engine these say nothing.
+void refuse_without_engine(const MeanArgs& args) {
+  const std::pair<const char*, const std::string*> kOnlyThere[] = {
+      {"--pattern", &args.pattern},       {"--second", &args.second},      {"--ranks", &args.engine.ranks},
+      {"--rank", &args.engine.rank},      {"--store", &args.engine.store}, {"--address", &args.engine.address},
+      {"--timeout", &args.engine.timeout}};
+  for (const auto& [option, value] : kOnlyThere) {
+    if (!value->empty()) usage(option, " belongs to --comm ENGINE");
+  }
+}
+
+RankPlan make_rank_plan(const MeanArgs& args) {
+  const std::pair<const char*, const std::string*> kNotThere[] = {
+      {"--clients", &args.clients}, {"--loss", &args.loss}, {"--link", &args.link}, {"--repeats", &args.repeats}};
+  for (const auto& [option, value] : kNotThere) {
+    if (!value->empty()) usage(option, " does not belong to --comm");
+  }
+  if (args.no_speed) usage("--no-speed does not belong to --comm");
+  check_options(args);
+  RankPlan plan;
+  plan.codec_texts = args.codecs;
+  for (const std::string& codec : args.codecs) plan.codecs.push_back(parse_codec(codec));
+  plan.pattern = args.pattern.empty() ? "allgather" : args.pattern;
+  as_usage("--pattern", [&] { return gradient::parse_pattern(plan.pattern); });
+  if (!args.second.empty()) {
+    if (plan.pattern != "sra") usage("--second belongs to --pattern sra");
+    plan.second = as_usage("--second", [&] { return gradient::Codec::parse(args.second); });
+  }
+  plan.files = args.files;
+  if (args.files.size() == 1) plan.files_pattern = args.files[0];
+  if (!args.synthetic.empty()) {
+    plan.synthetic = as_usage("--synthetic", [&] { return gradient::SyntheticSpec::parse(args.synthetic); });
+    plan.synthetic_text = args.synthetic;
+    if (!args.correlation.empty()) plan.synthetic->correlation = parse_real("--correlation", args.correlation, 0, 1);
+    if (plan.synthetic->marginal == gradient::Marginal::kSparse) plan.synthetic->correlation = 0;
+    plan.dim = parse_count("--dim", args.dim.empty() ? "65536" : args.dim, 1, kMaxDim);
+  }
+  plan.trials = parse_count("--trials", args.trials.empty() ? "1" : args.trials, 1, 1 << 20);
+  // All ranks need the same.
+  plan.seed = args.common.seed_text.empty() ? 1 : args.common.seed();
+  if (plan.synthetic) plan.synthetic->seed = plan.seed;
+  if (!args.weights.empty()) {
+    for (const std::string& w : split(args.weights, ',')) plan.weights.push_back(parse_count("--weights", w, 1, 1u << 31));
+  }
+  plan.out = args.out;
+  // Ranks on one machine share its processors.
+  plan.threads = args.common.threads_text.empty() ? 1 : args.common.threads();
+  plan.json = args.common.json;
+  return plan;
+}
+
 int run_mean(const MeanArgs& args) {
+  if (args.engine.used()) {
+    choose_engine_program(args.engine, "mean");
+    return run_ranks(make_rank_plan(args), args.engine);
+  }
+  refuse_without_engine(args);
   const MeanPlan plan = make_plan(args);
   std::vector<CodecFigures> figures = run_trials(plan);
   if (plan.keep_mean) {
@@ -159,6 +217,10 @@ void add_options(CLI::App& app, MeanArgs& args) {
   add(app, "--link", args.link, "SPEED", "say when compression pays on a link, e.g. 1Gbit");
   add(app, "--no-speed", args.no_speed, "do not measure speed");
   add(app, "--repeats", args.repeats, "N", "turns of the speed measurement (default and least 9)");
+  args.engine.add(app);
+  add(app, "--pattern", args.pattern, "NAME", "with --comm: gather, allgather (default) or sra (scatter-reduce-allgather)");
+  add(app, "--second", args.second, "SPEC",
+      "codec of the second hop of sra (default: the codec, with more bits if vectors agree)");
   args.common.add_seed(app);
   args.common.add_threads(app);
   args.common.add_json(app);

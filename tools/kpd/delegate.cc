@@ -12,9 +12,24 @@
 
 namespace kpd::tool {
 
-std::string program_beside(const std::string& name) {
+namespace {
+
+std::filesystem::path own_path() {
   std::error_code ignored;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return std::filesystem::read_symlink("/proc/self/exe", ignored);
+}
+
+}  // namespace
+
+std::string this_program() { return own_path().filename(); }
+
+std::vector<std::string>& arguments() {
+  static std::vector<std::string> list;
+  return list;
+}
+
+std::string program_beside(const std::string& name) {
+  const std::filesystem::path self = own_path();
   if (self.empty()) return "";
   const std::string path = self.parent_path() / name;
   return access(path.c_str(), X_OK) == 0 ? path : "";

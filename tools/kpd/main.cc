@@ -103,7 +103,8 @@ int run_program(const std::vector<std::string>& args) {
   } catch (const Error& e) {
     usage("KPD_ISA: ", e.what());
   }
-  return run_command(command, std::vector<std::string>(args.begin() + 1, args.end()));
+  arguments().assign(args.begin() + 1, args.end());
+  return run_command(command, arguments());
 }
 
 }  // namespace

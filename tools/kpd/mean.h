@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engines.h"
 #include "kpd/gradient/message.h"
 #include "kpd/gradient/synthetic.h"
 
@@ -84,6 +85,24 @@ struct Estimate {
   std::optional<double> standard_error;  // over trials; none for one trial
 };
 Estimate estimate(std::span<const double> trials);
+
+// `kpd mean --comm`: every rank of an engine holds one vector; all take their mean by a pattern.
+struct RankPlan {
+  std::vector<std::string> codec_texts;
+  std::vector<gradient::Codec> codecs;
+  std::optional<gradient::Codec> second;
+  std::string pattern;
+  std::string files_pattern;       // one path in which {rank} stands for the rank; empty: `files` or `synthetic`
+  std::vector<std::string> files;  // one a rank
+  std::optional<gradient::SyntheticSpec> synthetic;
+  std::string synthetic_text;
+  uint64_t dim = 0, trials = 1, seed = 1;
+  std::vector<uint64_t> weights;  // one a rank, or empty: equal
+  std::string out;                // where rank 0 writes the mean
+  int threads = 1;
+  bool json = false;
+};
+int run_ranks(const RankPlan& plan, const EngineOptions& engine);
 
 void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& figures);
 void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures);

@@ -1,0 +1,254 @@
+// train: c10d's Gloo process group as an engine (kpd/train/gloo.h). Two threads a peer, one sends, one receives; each message
+// is a head of 16 bytes and its payload. Gloo's own time-outs break all its connections, so waits are endless and time-outs are
+// the inbox's.
+#include "kpd/train/gloo.h"
+
+#define USE_C10D_GLOO 1
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <charconv>
+#include <deque>
+#include <thread>
+
+#include "comm/inbox.h"
+#include "kpd/base/bytes.h"
+#include "kpd/base/error.h"
+
+namespace kpd::train {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using Group = c10d::ProcessGroupGloo;
+using comm::Delivery;
+using comm::Milliseconds;
+
+constexpr size_t kHeadBytes = 16;
+constexpr uint32_t kMessage = 0x314d504b;  // "KPM1"
+constexpr uint32_t kGoodbye = 0x3142504b;  // "KPB1"
+constexpr std::chrono::hours kEver{24 * 365};
+constexpr std::chrono::seconds kGoodbyeWait{5};
+
+at::Tensor tensor_of(Bytes& bytes) {
+  return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())}, at::TensorOptions().dtype(at::kByte));
+}
+
+class Gloo final : public comm::Exchange {
+ public:
+  Gloo(c10::intrusive_ptr<Group> group, const GlooOptions& options)
+      : group_(std::move(group)), options_(options), inbox_(options.size, options.limits) {
+    for (int r = 0; r < size(); ++r) peers_.push_back(r == rank() ? nullptr : std::make_unique<Peer>());
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      peer(r).sender = std::thread([this, r] { send_loop(r); });
+      peer(r).receiver = std::thread([this, r] { receive_loop(r); });
+    }
+  }
+
+  ~Gloo() override {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& p : peers_) {
+        if (p) p->queue.push_back({head(kGoodbye, 0, 0), {}});
+      }
+      changed_.notify_all();
+    }
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kGoodbyeWait, [&] { return all_idle(); });
+      closing_ = true;
+      changed_.notify_all();
+    }
+    inbox_.close();
+    for (const auto& p : peers_) {
+      if (!p) continue;
+      stop(*p);
+      p->sender.join();
+      p->receiver.join();
+    }
+  }
+
+  std::string_view engine() const override { return "gloo"; }
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+
+  void send(int to, uint32_t tag, Bytes bytes) override {
+    comm::check_send(to, rank(), size(), tag, bytes.size(), options_.limits);
+    inbox_.count_sent(bytes.size());
+    const std::lock_guard lock(mutex_);
+    if (peer(to).gone) return;
+    const uint64_t length = bytes.size();
+    peer(to).queue.push_back({head(kMessage, tag, length), std::move(bytes)});
+    changed_.notify_all();
+  }
+  Delivery receive(int from, uint32_t tag, Bytes& bytes, Milliseconds timeout) override {
+    comm::check_receive(from, rank(), size());
+    return inbox_.receive(from, tag, bytes, timeout);
+  }
+  bool flush(Milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [&] { return all_idle(); });
+  }
+  comm::Traffic traffic() const override { return inbox_.traffic(); }
+
+ private:
+  struct Item {
+    Bytes head, payload;
+  };
+  struct Peer {
+    std::thread sender, receiver;
+    std::deque<Item> queue;
+    bool busy = false;  // with what it took from the queue
+    bool gone = false;
+    c10::intrusive_ptr<c10d::Work> sending, receiving;
+  };
+
+  static Bytes head(uint32_t kind, uint32_t tag, uint64_t length) {
+    Bytes b(kHeadBytes);
+    store_u32(b.data(), kind);
+    store_u32(b.data() + 4, tag);
+    store_u64(b.data() + 8, length);
+    return b;
+  }
+  Peer& peer(int r) { return *peers_[static_cast<size_t>(r)]; }
+  // With mutex_ held.
+  bool all_idle() const {
+    for (const auto& p : peers_) {
+      if (p && !p->gone && (p->busy || !p->queue.empty())) return false;
+    }
+    return true;
+  }
+
+  // Ends what a peer's threads wait for.
+  void stop(Peer& p) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& work : {p.sending, p.receiving}) {
+      if (work) work->abort();
+    }
+  }
+
+  // The peer is gone: what waits for it is thrown away.
+  void lose(int r) {
+    inbox_.lose(r);
+    const std::lock_guard lock(mutex_);
+    peer(r).gone = true;
+    peer(r).queue.clear();
+    changed_.notify_all();
+  }
+
+  // One buffer to or from a peer; false if the peer is gone or this rank ends.
+  bool move(int r, Bytes& bytes, bool out) {
+    if (bytes.empty()) return true;
+    c10::intrusive_ptr<c10d::Work> work;
+    try {
+      std::vector<at::Tensor> tensors = {tensor_of(bytes)};
+      {
+        const std::lock_guard lock(mutex_);
+        if (closing_) return false;
+        work = out ? group_->send(tensors, r, 0) : group_->recv(tensors, r, 0);
+        (out ? peer(r).sending : peer(r).receiving) = work;
+      }
+      const bool done = work->wait(std::chrono::duration_cast<Milliseconds>(kEver));
+      const std::lock_guard lock(mutex_);
+      (out ? peer(r).sending : peer(r).receiving).reset();
+      return done && !closing_;
+    } catch (const std::exception&) {
+      const std::lock_guard lock(mutex_);
+      (out ? peer(r).sending : peer(r).receiving).reset();
+      return false;
+    }
+  }
+
+  void send_loop(int r) {
+    Peer& p = peer(r);
+    for (;;) {
+      Item item;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return closing_ || p.gone || !p.queue.empty(); });
+        if (closing_ || p.gone) return;
+        item = std::move(p.queue.front());
+        p.queue.pop_front();
+        p.busy = true;
+      }
+      const bool sent = move(r, item.head, true) && move(r, item.payload, true);
+      {
+        const std::lock_guard lock(mutex_);
+        p.busy = false;
+        changed_.notify_all();
+      }
+      if (load_u32(item.head.data()) == kGoodbye) return;
+      if (!sent) return lose(r);
+    }
+  }
+
+  void receive_loop(int r) {
+    for (;;) {
+      if (!inbox_.wait_to_read(r)) return;
+      Bytes h(kHeadBytes);
+      if (!move(r, h, false)) return lose(r);
+      const uint64_t length = load_u64(h.data() + 8);
+      const uint32_t tag = load_u32(h.data() + 4);
+      if (load_u32(h.data()) != kMessage || tag > comm::kMaxTag || length > options_.limits.max_message_bytes) return lose(r);
+      Bytes payload(length);
+      if (!move(r, payload, false)) return lose(r);
+      inbox_.deliver(r, tag, std::move(payload));
+    }
+  }
+
+  const c10::intrusive_ptr<Group> group_;
+  const GlooOptions options_;
+  comm::Inbox inbox_;
+  std::mutex mutex_;  // of all below and the peers' queues
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  bool closing_ = false;
+};
+
+c10::intrusive_ptr<c10d::Store> open_store(const GlooOptions& o) {
+  if (o.store.starts_with("file:")) return c10::make_intrusive<c10d::FileStore>(o.store.substr(5), o.size);
+  const size_t colon = o.store.rfind(':');
+  uint16_t port = 0;
+  const char* const last = o.store.data() + o.store.size();
+  const bool good = o.store.starts_with("tcp:") && colon > 4 &&
+                    std::from_chars(o.store.data() + colon + 1, last, port).ptr == last && port != 0;
+  if (!good) fail(ErrorCode::kInvalidArgument, "store '", o.store, "': expected tcp:HOST:PORT or file:PATH");
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.isServer = o.rank == 0 && !o.store_is_served;
+  options.numWorkers = static_cast<std::size_t>(o.size);
+  options.waitWorkers = false;
+  options.timeout = o.timeout;
+  return c10::make_intrusive<c10d::TCPStore>(o.store.substr(4, colon - 4), options);
+}
+
+// The first line of torch's texts, which go on for many with a stack.
+std::string first_line(const char* text) {
+  const std::string s(text);
+  return s.substr(0, s.find('\n'));
+}
+
+}  // namespace
+
+std::unique_ptr<comm::Exchange> make_gloo(const GlooOptions& o) {
+  if (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
+    fail(ErrorCode::kInvalidArgument, "rank ", o.rank, " of ", o.size, " ranks");
+  }
+  try {
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("kpd", open_store(o));
+    store->setTimeout(o.timeout);
+    const auto options = Group::Options::create(o.timeout);
+    options->devices.push_back(o.address.empty() ? Group::createDefaultDevice() : Group::createDeviceForHostname(o.address));
+    return std::make_unique<Gloo>(c10::make_intrusive<Group>(store, o.rank, o.size, options), o);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail(ErrorCode::kIo, "gloo: rank ", o.rank, " of ", o.size, " cannot meet the others at ", o.store, ": ",
+         first_line(e.what()));
+  }
+}
+
+}  // namespace kpd::train

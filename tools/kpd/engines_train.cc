@@ -1,0 +1,41 @@
+// tools: the engines of kpd-train (engines.h).
+#include "engines.h"
+#ifdef KPD_HAVE_MPI
+#include "kpd/comm/mpi.h"
+#endif
+#ifdef KPD_HAVE_GLOO
+#include "kpd/train/gloo.h"
+#endif
+
+namespace kpd::tool {
+
+bool has_other_engine(const std::string& name) {
+#ifdef KPD_HAVE_MPI
+  if (name == "mpi") return true;
+#endif
+#ifdef KPD_HAVE_GLOO
+  if (name == "gloo") return true;
+#endif
+  return false;
+}
+
+std::unique_ptr<comm::Exchange> open_other_engine([[maybe_unused]] const EngineOptions& options,
+                                                  [[maybe_unused]] const Place& place) {
+#ifdef KPD_HAVE_MPI
+  if (options.comm == "mpi") return comm::make_mpi();
+#endif
+#ifdef KPD_HAVE_GLOO
+  train::GlooOptions gloo;
+  gloo.rank = place.rank;
+  gloo.size = place.ranks;
+  gloo.store = place.store;
+  gloo.store_is_served = place.store_is_served;
+  gloo.address = options.address;
+  gloo.timeout = options.wait();
+  return train::make_gloo(gloo);
+#else
+  return nullptr;
+#endif
+}
+
+}  // namespace kpd::tool

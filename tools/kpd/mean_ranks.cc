@@ -1,0 +1,312 @@
+// tools: `kpd mean --comm`: the mean of the ranks' vectors over an engine, with its time by stage; see mean.h.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "files.h"
+#include "kpd/base/bytes.h"
+#include "kpd/base/cpu.h"
+#include "kpd/base/error.h"
+#include "kpd/base/hash.h"
+#include "kpd/gradient/aggregate.h"
+#include "mean.h"
+
+namespace kpd::tool {
+namespace {
+
+using comm::Exchange;
+using gradient::AverageReport;
+using Json = nlohmann::ordered_json;
+
+// Tags of the tool's own messages, far from those of gradient.
+enum Tag : uint32_t { kReady = 1u << 20, kStart, kExact, kError, kLine };
+constexpr size_t kPiece = size_t{1} << 18;  // numbers of an exact vector sent at once
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  const size_t n = v.size();
+  return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+// What a rank measured with one codec.
+struct RankFigures {
+  std::vector<double> encode, exchange, decode, total, nmse;
+  uint64_t sent_bytes = 0;
+  AverageReport last;
+  std::string replica_hash;  // of the last mean; empty without one
+};
+
+class Rank {
+ public:
+  Rank(Exchange& exchange, const RankPlan& plan, comm::Milliseconds timeout)
+      : exchange_(exchange), plan_(plan), timeout_(timeout), rank_(exchange.rank()), ranks_(exchange.size()) {
+    if (!plan.weights.empty() && plan.weights.size() != static_cast<size_t>(ranks_))
+      usage("--weights: ", plan.weights.size(), " weights for ", ranks_, " ranks");
+    load();
+  }
+
+  RankFigures measure(size_t codec) {
+    gradient::AverageOptions options;
+    options.pattern = gradient::parse_pattern(plan_.pattern);
+    options.second = plan_.second;
+    options.run = plan_.seed;
+    options.weight = weight(rank_);
+    options.threads = plan_.threads;
+    options.timeout = timeout_;
+    gradient::Averager averager(exchange_, manifest_, plan_.codecs[codec], gradient::RunSecret::from_seed(plan_.seed), options);
+    RankFigures figures;
+    std::vector<float> mean(x_.size());
+    for (uint64_t trial = 0; trial < plan_.trials; ++trial) {
+      if (plan_.synthetic) make_synthetic(trial, rank_, x_);
+      meet();
+      const AverageReport report =
+          averager.average(trial, tensor_views(manifest_, x_), tensor_spans(manifest_, std::span(mean)));
+      figures.encode.push_back(report.clock.seconds_encode);
+      figures.exchange.push_back(report.clock.seconds_exchange);
+      figures.decode.push_back(report.clock.seconds_decode);
+      figures.total.push_back(report.seconds_total);
+      figures.sent_bytes = report.sent_bytes;
+      measure_error(trial, report, mean, figures);
+      figures.last = report;
+    }
+    if (figures.last.has_mean) {
+      const std::span bytes(reinterpret_cast<const uint8_t*>(mean.data()), mean.size() * sizeof(float));
+      figures.replica_hash = hex(sha256(bytes)).substr(0, 16);
+      if (!plan_.out.empty() && rank_ == 0) write_tensors(plan_.out, manifest_, mean);
+    }
+    return figures;
+  }
+
+  std::string json(size_t codec, const RankFigures& f) const {
+    Json o;
+    o["codec"] = plan_.codec_texts[codec];
+    o["bits"] = plan_.codecs[codec].bits();
+    o["dim"] = x_.size();
+    o["comm"] = exchange_.engine();
+    o["pattern"] = plan_.pattern;
+    o["ranks"] = ranks_;
+    o["rank"] = rank_;
+    o["trials"] = plan_.trials;
+    const std::optional<Estimate> nmse = f.nmse.empty() ? std::nullopt : std::optional(estimate(f.nmse));
+    o["nmse"] = nmse ? Json(nmse->mean) : Json();
+    o["nmse_stderr"] = nmse && nmse->standard_error ? Json(*nmse->standard_error) : Json();
+    o["bytes_per_rank"] = f.sent_bytes;
+    if (plan_.pattern == "sra") o["second_bits"] = f.last.second_bits;
+    o["seconds"] = median(f.total);
+    o["seconds_encode"] = median(f.encode);
+    o["seconds_exchange"] = median(f.exchange);
+    o["seconds_decode"] = median(f.decode);
+    o["replica_hash"] = f.replica_hash.empty() ? Json() : Json(f.replica_hash);
+    if (!f.last.verdicts.empty()) {
+      o["ranks_in_mean"] = f.last.ranks;
+      Json refused = Json::array();
+      for (size_t r = 0; r < f.last.verdicts.size(); ++r) {
+        const gradient::Verdict& v = f.last.verdicts[r];
+        if (!v.accepted()) refused.push_back({{"rank", r}, {"refusal", refusal_name(v.refusal)}, {"reason", v.reason}});
+      }
+      o["refused"] = refused;
+    }
+    o["threads"] = plan_.threads;
+    o["isa"] = active_isa();
+    o["seed"] = plan_.seed;
+    return o.dump() + "\n";
+  }
+
+  std::string row(size_t codec, const RankFigures& f) const {
+    return fmt::format("{:<28} {:>4}  {:>12}  {:>11}  {:>9.4f}  {:>9.4f}  {:>9.4f}  {:>9.4f}  {}\n", plan_.codec_texts[codec],
+                       rank_, f.sent_bytes, f.nmse.empty() ? "-" : fmt::format("{:.5g}", estimate(f.nmse).mean),
+                       median(f.encode), median(f.exchange), median(f.decode), median(f.total),
+                       f.replica_hash.empty() ? "-" : f.replica_hash);
+  }
+
+  // A table is printed by rank 0, its rows in the order of the ranks.
+  void print_rows(const std::string& rows) {
+    if (rank_ != 0) {
+      exchange_.send(0, kLine, {rows.begin(), rows.end()});
+      return;
+    }
+    std::string text = fmt::format(
+        "mean of {} vectors of {} numbers over {}, {}, {} trial{}, seed {}\n{:<28} {:>4}  {:>12}  {:>11}  {:>9}  "
+        "{:>9}  {:>9}  {:>9}  {}\n",
+        ranks_, x_.size(), exchange_.engine(), plan_.pattern, plan_.trials, plan_.trials == 1 ? "" : "s", plan_.seed, "codec",
+        "rank", "bytes sent", "nmse", "encode s", "exchange s", "decode s", "total s", "replica hash");
+    text += rows;
+    for (int r = 1; r < ranks_; ++r) {
+      const std::vector<uint8_t> line = receive(r, kLine);
+      text.append(line.begin(), line.end());
+    }
+    std::fputs(text.c_str(), stdout);
+  }
+
+  void finish() {
+    if (!exchange_.flush(timeout_)) fail(ErrorCode::kIo, "rank ", rank_, ": what was sent did not leave within the time-out");
+  }
+
+ private:
+  uint64_t weight(int r) const { return plan_.weights.empty() ? 1 : plan_.weights[static_cast<size_t>(r)]; }
+
+  void load() {
+    if (plan_.synthetic) {
+      manifest_ = {{"x", DType::kFloat32, {plan_.dim}}};
+      x_.resize(plan_.dim);
+      return;
+    }
+    if (plan_.files_pattern.empty() && plan_.files.size() != static_cast<size_t>(ranks_)) {
+      usage("FILE...: ", plan_.files.size(), " files for ", ranks_,
+            " ranks; give one a rank, or one name in which {rank} stands");
+    }
+    std::string path = plan_.files_pattern.empty() ? plan_.files[static_cast<size_t>(rank_)] : plan_.files_pattern;
+    if (const size_t at = path.find("{rank}"); at != std::string::npos) path.replace(at, 6, std::to_string(rank_));
+    const auto source = file_source({path});
+    manifest_ = source->manifest();
+    x_.resize(element_count(manifest_));
+    const auto reader = source->reader();
+    reader->start_trial(0, plan_.threads);
+    reader->load(0, x_, plan_.threads);
+  }
+
+  void make_synthetic(uint64_t trial, int rank, std::span<float> dst) {
+    if (!clients_) clients_.emplace(*plan_.synthetic, plan_.dim);
+    clients_->start_trial(trial, plan_.threads);
+    clients_->client(static_cast<uint64_t>(rank), dst, plan_.threads);
+  }
+
+  std::vector<uint8_t> receive(int from, uint32_t tag) {
+    std::vector<uint8_t> bytes;
+    const comm::Delivery d = exchange_.receive(from, tag, bytes, timeout_);
+    if (d == comm::Delivery::kLost) fail(ErrorCode::kIo, "rank ", from, " was lost");
+    if (d == comm::Delivery::kTimedOut)
+      fail(ErrorCode::kIo, "rank ", from, " did not answer within ", static_cast<double>(timeout_.count()) / 1000, " s");
+    return bytes;
+  }
+
+  // All ranks start together, so that waiting for a late one is not counted as exchange.
+  void meet() {
+    if (rank_ != 0) {
+      exchange_.send(0, kReady, {});
+      receive(0, kStart);
+      return;
+    }
+    for (int r = 1; r < ranks_; ++r) receive(r, kReady);
+    for (int r = 1; r < ranks_; ++r) exchange_.send(r, kStart, {});
+  }
+
+  // Against the exact mean of those that are in it, by rank 0, which tells the others: outside of all that is timed.
+  void measure_error(uint64_t trial, const AverageReport& report, std::span<const float> mean, RankFigures& figures) {
+    if (rank_ != 0) {
+      if (!plan_.synthetic) send_exact();
+      const std::vector<uint8_t> b = receive(0, kError);
+      if (b.size() == 8 && report.has_mean) figures.nmse.push_back(std::bit_cast<double>(load_u64(b.data())));
+      return;
+    }
+    std::vector<double> exact(x_.size(), 0.0);
+    double norm2 = 0, total = 0, n = 0;
+    std::vector<float> other;
+    for (int r = 0; r < ranks_; ++r) {
+      if (r > 0) {
+        other.resize(x_.size());
+        plan_.synthetic ? make_synthetic(trial, r, other) : receive_exact(r, other);
+      }
+      if (!report.verdicts.empty() && !report.verdicts[static_cast<size_t>(r)].accepted()) continue;
+      const std::span<const float> x = r == 0 ? std::span<const float>(x_) : std::span<const float>(other);
+      const auto w = static_cast<double>(weight(r));
+      for (size_t i = 0; i < x.size(); ++i) {
+        exact[i] += w * x[i];
+        norm2 += static_cast<double>(x[i]) * x[i];
+      }
+      total += w;
+      n += 1;
+    }
+    double error2 = 0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const double e = static_cast<double>(mean[i]) - exact[i] / total;
+      error2 += e * e;
+    }
+    const double nmse = norm2 > 0 ? error2 / (norm2 / n) : error2;
+    if (report.has_mean) figures.nmse.push_back(nmse);
+    for (int r = 1; r < ranks_; ++r) {
+      std::vector<uint8_t> b(8);
+      store_u64(b.data(), std::bit_cast<uint64_t>(nmse));
+      exchange_.send(r, kError, std::move(b));
+    }
+  }
+
+  void send_exact() {
+    for (size_t at = 0; at < x_.size(); at += kPiece) {
+      const auto* first = reinterpret_cast<const uint8_t*>(x_.data() + at);
+      exchange_.send(0, kExact, {first, first + 4 * std::min(kPiece, x_.size() - at)});
+    }
+  }
+  void receive_exact(int from, std::span<float> dst) {
+    for (size_t at = 0; at < dst.size(); at += kPiece) {
+      const std::vector<uint8_t> b = receive(from, kExact);
+      const size_t want = 4 * std::min(kPiece, dst.size() - at);
+      if (b.size() != want)
+        fail(ErrorCode::kCorruptData, "rank ", from, ": ", b.size(), " bytes of its vector, expected ", want);
+      std::memcpy(dst.data() + at, b.data(), want);
+    }
+  }
+
+  Exchange& exchange_;
+  const RankPlan& plan_;
+  const comm::Milliseconds timeout_;
+  const int rank_, ranks_;
+  gradient::Manifest manifest_;
+  std::vector<float> x_;
+  std::optional<gradient::SyntheticClients> clients_;
+};
+
+void run_rank(Exchange& exchange, const RankPlan& plan, comm::Milliseconds timeout) {
+  static std::mutex print_mutex;
+  Rank rank(exchange, plan, timeout);
+  std::string rows;
+  for (size_t k = 0; k < plan.codecs.size(); ++k) {
+    const RankFigures figures = rank.measure(k);
+    if (!plan.json) {
+      rows += rank.row(k, figures);
+      continue;
+    }
+    const std::string line = rank.json(k, figures);
+    const std::lock_guard lock(print_mutex);
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fflush(stdout);
+  }
+  if (!plan.json) rank.print_rows(rows);
+  rank.finish();
+}
+
+}  // namespace
+
+int run_ranks(const RankPlan& plan, const EngineOptions& engine) {
+  std::vector<std::unique_ptr<Exchange>> own = open_engine(engine);
+  if (own.size() == 1) {
+    run_rank(*own[0], plan, engine.wait());
+    return kExitOk;
+  }
+  std::vector<std::exception_ptr> errors(own.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < own.size(); ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        run_rank(*own[r], plan, engine.wait());
+      } catch (...) {
+        errors[r] = std::current_exception();
+        own[r].reset();  // lost to the others, which then end too
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const std::exception_ptr& e : errors) {
+    if (e) std::rethrow_exception(e);
+  }
+  return kExitOk;
+}
+
+}  // namespace kpd::tool
