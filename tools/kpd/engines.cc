@@ -7,6 +7,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/spec.h"
 #include "kpd/comm/inprocess.h"
+#include "signals.h"
 
 namespace kpd::tool {
 namespace {
@@ -93,6 +94,9 @@ std::vector<std::unique_ptr<comm::Exchange>> open_engine(const EngineOptions& o)
   }
   std::vector<std::unique_ptr<comm::Exchange>> own;
   own.push_back(open_other_engine(o, o.comm == "gloo" ? gloo_place(o) : Place{}));
+  // When a rank dies mpirun ends the others by SIGTERM.
+  if (o.comm == "mpi")
+    explain_termination(str("kpd: rank ", own[0]->rank(), ": ended by mpirun: another rank was lost, or mpirun was stopped"));
   return own;
 }
 

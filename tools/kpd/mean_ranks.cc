@@ -26,7 +26,7 @@ using gradient::AverageReport;
 using Json = nlohmann::ordered_json;
 
 // Tags of the tool's own messages, far from those of gradient.
-enum Tag : uint32_t { kReady = 1u << 20, kStart, kExact, kError, kLine };
+enum Tag : uint32_t { kReady = 1u << 20, kStart, kExact, kError, kLine, kNever };
 constexpr size_t kPiece = size_t{1} << 18;  // numbers of an exact vector sent at once
 
 double median(std::vector<double> v) {
@@ -139,6 +139,7 @@ class Rank {
         "rank", "bytes sent", "nmse", "encode s", "exchange s", "decode s", "total s", "replica hash");
     text += rows;
     for (int r = 1; r < ranks_; ++r) {
+      if (gone(r)) continue;
       const std::vector<uint8_t> line = receive(r, kLine);
       text.append(line.begin(), line.end());
     }
@@ -187,6 +188,13 @@ class Rank {
     return bytes;
   }
 
+  // True if rank r is no longer there. Only gather goes on without it.
+  bool gone(int r) {
+    if (plan_.pattern != "gather") return false;
+    std::vector<uint8_t> nothing;
+    return exchange_.receive(r, kNever, nothing, comm::Milliseconds(0)) == comm::Delivery::kLost;
+  }
+
   // All ranks start together, so that waiting for a late one is not counted as exchange.
   void meet() {
     if (rank_ != 0) {
@@ -194,7 +202,11 @@ class Rank {
       receive(0, kStart);
       return;
     }
-    for (int r = 1; r < ranks_; ++r) receive(r, kReady);
+    for (int r = 1; r < ranks_; ++r) {
+      std::vector<uint8_t> ready;
+      const bool came = exchange_.receive(r, kReady, ready, timeout_) == comm::Delivery::kReceived;
+      if (!came && !gone(r)) receive(r, kReady);  // throws
+    }
     for (int r = 1; r < ranks_; ++r) exchange_.send(r, kStart, {});
   }
 
@@ -208,11 +220,18 @@ class Rank {
     }
     std::vector<double> exact(x_.size(), 0.0);
     double norm2 = 0, total = 0, n = 0;
+    bool known = true;
     std::vector<float> other;
     for (int r = 0; r < ranks_; ++r) {
       if (r > 0) {
         other.resize(x_.size());
-        plan_.synthetic ? make_synthetic(trial, r, other) : receive_exact(r, other);
+        if (plan_.synthetic) {
+          make_synthetic(trial, r, other);
+        } else if (!gone(r)) {
+          receive_exact(r, other);
+        } else {
+          known = false;  // what it sent before it was lost is in the mean
+        }
       }
       if (!report.verdicts.empty() && !report.verdicts[static_cast<size_t>(r)].accepted()) continue;
       const std::span<const float> x = r == 0 ? std::span<const float>(x_) : std::span<const float>(other);
@@ -230,7 +249,7 @@ class Rank {
       error2 += e * e;
     }
     const double nmse = norm2 > 0 ? error2 / (norm2 / n) : error2;
-    if (report.has_mean) figures.nmse.push_back(nmse);
+    if (report.has_mean && known) figures.nmse.push_back(nmse);
     for (int r = 1; r < ranks_; ++r) {
       std::vector<uint8_t> b(8);
       store_u64(b.data(), std::bit_cast<uint64_t>(nmse));

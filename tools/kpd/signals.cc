@@ -15,9 +15,16 @@ namespace {
 std::atomic<int> g_deferred{0};
 std::atomic<bool> g_second_ends{false};
 std::atomic<int> g_signal{0};
+std::string g_explanation;  // written before g_explained is set
+std::atomic<bool> g_explained{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void handle(int signal) {
+  if (signal == SIGTERM && g_explained.load()) {
+    const ssize_t ignored = write(2, g_explanation.data(), g_explanation.size());
+    static_cast<void>(ignored);
+    _exit(1);
+  }
   const bool again = g_signal.exchange(signal) != 0;
   if (g_deferred.load() > 0 && !(again && g_second_ends.load())) return;
   constexpr std::string_view kText = "\nkpd: interrupted\n";
@@ -35,6 +42,11 @@ void install_signal_handlers() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+}
+
+void explain_termination(const std::string& line) {
+  g_explanation = line + "\n";
+  g_explained.store(true);
 }
 
 bool interrupted() { return g_signal.load() != 0; }

@@ -2,10 +2,16 @@
 // While a DeferInterrupt lives (an output is being written, or a command ends its own way) it only raises a flag.
 #pragma once
 
+#include <string>
+
 namespace kpd::tool {
 
 // Catches SIGINT and SIGTERM. Call once, before threads start.
 void install_signal_handlers();
+
+// From now on SIGTERM writes this line to stderr and ends the program with exit code 1: where SIGTERM is how a launcher says
+// that the run has failed elsewhere. Call at most once.
+void explain_termination(const std::string& line);
 
 // Throws Error(kCancelled) if Ctrl-C was pressed while deferred.
 void check_interrupted();

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""kpd mean --comm: the same mean over every engine, ranks that are lost, ranks in network namespaces of their own."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+from inputs import read_npy, write_npy
+from run_cli_tests import Skip, run_cases
+
+VECTOR = ["--synthetic", "normal", "--dim", "20000", "--codec", "eden:bits=2", "--json"]
+MPIRUN = ["mpirun", "--oversubscribe", "-q"]
+ROOT_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def need_engine(t, engine):
+    program = pathlib.Path(t.program).with_name({"mpi": "kpd-mpi", "gloo": "kpd-train"}[engine])
+    if not program.exists():
+        raise Skip(f"{program.name} was not built")
+    if engine == "mpi" and not shutil.which("mpirun"):
+        raise Skip("mpirun is not installed")
+
+
+def lines(text):
+    return sorted((json.loads(line) for line in text.splitlines() if line.startswith("{")), key=lambda row: row["rank"])
+
+
+def run_mpi(t, ranks, *args):
+    done = subprocess.run([*MPIRUN, "-n", str(ranks), t.program, "mean", "--comm", "mpi", *args], capture_output=True, text=True,
+                          timeout=120, cwd=t.folder, env={**os.environ, **ROOT_ENVIRONMENT})
+    assert done.returncode == 0, done.stderr
+    return lines(done.stdout)
+
+
+class Gloo:
+    """The ranks as processes of their own, in namespaces if given."""
+
+    def __init__(self, t, ranks, *args, store="file:store", prefix=lambda rank: [], extra=lambda rank: []):
+        self.processes = [subprocess.Popen([*prefix(rank), t.program, "mean", "--comm", "gloo", "--rank", str(rank), "--ranks",
+                                            str(ranks), "--store", store, *extra(rank), *args], stdout=subprocess.PIPE,
+                                           stderr=subprocess.PIPE, text=True, cwd=t.folder) for rank in range(ranks)]
+
+    def finish(self, ranks=None):
+        done = []
+        for process in self.processes if ranks is None else [self.processes[r] for r in ranks]:
+            out, err = process.communicate(timeout=120)
+            done.append((process.returncode, out, err))
+        return done
+
+
+def case_every_engine_makes_the_same_bits(t):
+    for pattern in ("gather", "allgather", "sra"):
+        args = [*VECTOR, "--pattern", pattern]
+        rows = lines(t.run("mean", "--comm", "inprocess", "--ranks", "3", *args).stdout)
+        assert [row["rank"] for row in rows] == [0, 1, 2], rows
+        hashes = [row["replica_hash"] for row in rows]
+        assert hashes[0] and hashes[1:] == ([None] * 2 if pattern == "gather" else [hashes[0]] * 2), hashes
+        assert 0 < rows[0]["nmse"] < .2 and rows[1]["bytes_per_rank"] > 5000, rows
+        for key in ("seconds_encode", "seconds_exchange", "seconds_decode"):
+            assert rows[1][key] >= 0, rows
+        for engine, run in (("mpi", lambda: run_mpi(t, 3, *args)),
+                            ("gloo", lambda: lines("".join(out for _, out, _ in Gloo(t, 3, *args).finish())))):
+            try:
+                need_engine(t, engine)
+            except Skip:
+                continue
+            other = run()
+            assert [row["replica_hash"] for row in other] == hashes, (engine, pattern, other, hashes)
+            assert [row["bytes_per_rank"] for row in other] == [row["bytes_per_rank"] for row in rows], (engine, other)
+            t.path("store").unlink(missing_ok=True)
+
+
+def case_mpi_ran(t):
+    need_engine(t, "mpi")
+    assert [row["comm"] for row in run_mpi(t, 2, *VECTOR)] == ["mpi"] * 2
+
+
+def case_gloo_ran(t):
+    need_engine(t, "gloo")
+    assert all(code == 0 for code, _, _ in Gloo(t, 2, *VECTOR).finish())
+
+
+def case_files_one_a_rank_or_by_name(t):
+    for r in range(3):
+        write_npy(t.path(f"x{r}.npy"), [float(r + i % 5) for i in range(500)])
+    for files in (["x0.npy", "x1.npy", "x2.npy"], ["x{rank}.npy"]):
+        rows = lines(t.run("mean", "--comm", "inprocess", "--ranks", "3", *files, "--codec", "float32", "--weights", "1,1,2", "--out",
+                           "mean.npy", "--json").stdout)
+        assert rows[0]["nmse"] < 1e-12, rows
+        mean = read_npy(t.path("mean.npy"))
+        assert all(abs(v - (1.25 + i % 5)) < 1e-5 for i, v in enumerate(mean)), mean[:5]
+
+
+def case_table_has_a_line_a_rank(t):
+    done = t.run("mean", "--comm", "inprocess", "--ranks", "2", *VECTOR[:-1], out=r"replica hash")
+    assert len(done.stdout.splitlines()) == 4, done.stdout
+
+
+def case_wrong_command_lines(t):
+    def usage(text, *args):
+        t.run("mean", *args, exit=2, err=text)
+
+    usage("did you mean 'inprocess'", "--comm", "inproces", *VECTOR)
+    usage("--pattern belongs to --comm", "--pattern", "sra", *VECTOR)
+    usage("did you mean 'allgather'", "--comm", "inprocess", "--pattern", "allgathr", *VECTOR)
+    usage("--second belongs to --pattern sra", "--comm", "inprocess", "--second", "eden:bits=4", *VECTOR)
+    usage("--loss does not belong to --comm", "--comm", "inprocess", "--loss", ".1", *VECTOR)
+    usage("--rank does not belong to --comm inprocess", "--comm", "inprocess", "--rank", "1", *VECTOR)
+    usage("2 files for 4 ranks", "--comm", "inprocess", "a.npy", "b.npy", "--codec", "drive")
+    usage("3 weights for 4 ranks", "--comm", "inprocess", "--weights", "1,2,3", *VECTOR)
+    try:
+        need_engine(t, "gloo")
+    except Skip:
+        return
+    usage("needs --rank R --ranks N", "--comm", "gloo", *VECTOR)
+    usage("expected tcp:HOST:PORT or file:PATH", "--comm", "gloo", "--rank", "0", "--ranks", "2", "--store", "x", *VECTOR)
+
+
+def case_gloo_rank_that_never_comes(t):
+    need_engine(t, "gloo")
+    t.run("mean", "--comm", "gloo", "--rank", "0", "--ranks", "2", "--store", "file:store", "--timeout", "1", *VECTOR, exit=1,
+          err="gloo: rank 0 of 2 cannot meet the others at file:store")
+
+
+def case_gather_goes_on_without_a_lost_gloo_rank(t):
+    need_engine(t, "gloo")
+    many = [*VECTOR, "--trials", "1500", "--pattern", "gather", "--timeout", "20"]
+    group = Gloo(t, 3, *many)
+    time.sleep(2)
+    assert group.processes[2].poll() is None, group.processes[2].communicate()
+    group.processes[2].kill()
+    (code, out, err), (other_code, _, other_err) = group.finish([0, 1])
+    assert code == 0 and other_code == 0, err + other_err
+    row = json.loads(out)
+    assert row["ranks_in_mean"] == 2 and row["refused"] == [{"rank": 2, "refusal": "lost", "reason": "rank 2 is gone"}], row
+    assert 0 < row["nmse"] < .2, row
+
+
+def case_allgather_names_a_lost_gloo_rank(t):
+    need_engine(t, "gloo")
+    group = Gloo(t, 2, *VECTOR, "--trials", "100000", "--timeout", "20")
+    time.sleep(2)
+    group.processes[1].kill()
+    (code, _, err), = group.finish([0])
+    assert code == 1 and err.strip().splitlines() == ["kpd mean: rank 1 was lost"], (code, err)
+
+
+def case_a_lost_mpi_rank_ends_the_run(t):
+    need_engine(t, "mpi")
+    run = subprocess.Popen([*MPIRUN, "-n", "3", t.program, "mean", "--comm", "mpi", *VECTOR, "--trials", "1000000"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder,
+                           env={**os.environ, **ROOT_ENVIRONMENT}, start_new_session=True)
+    time.sleep(2)
+    ranks = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
+    assert len(ranks) == 3, ranks
+    os.kill(int(ranks[1]), signal.SIGKILL)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode != 0, err
+    told = [line for line in err.splitlines() if line.startswith("kpd: rank ")]
+    assert len(told) == 2 and all("another rank was lost" in line for line in told), err
+
+
+def namespaces(t, count):
+    """Hosts with addresses of their own, joined by a bridge; Skip where the system refuses. Returns (names, clean-up)."""
+    tag = f"kpd{os.getpid()}"
+    made = []
+
+    def ip(*args):
+        done = subprocess.run(["ip", *args], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Skip(f"network namespaces are refused here: ip {' '.join(args)}: {done.stderr.strip()}")
+
+    def clean():
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        subprocess.run(["ip", "link", "del", tag], capture_output=True)
+
+    if not shutil.which("ip"):
+        raise Skip("iproute2 is not installed")
+    try:
+        ip("link", "add", tag, "type", "bridge")
+        ip("link", "set", tag, "up")
+        for i in range(count):
+            name = f"{tag}-{i}"
+            ip("netns", "add", name)
+            made.append(name)
+            ip("link", "add", f"{tag}v{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", f"{tag}v{i}", "master", tag, "up")
+            ip("-n", name, "addr", "add", f"10.213.7.{i + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+    except Skip:
+        clean()
+        raise
+    return made, clean
+
+
+def run_in_namespaces(t, names):
+    want = lines(t.run("mean", "--comm", "inprocess", "--ranks", "2", *VECTOR).stdout)[0]["replica_hash"]
+    group = Gloo(t, 2, *VECTOR, store="tcp:10.213.7.1:29500", prefix=lambda rank: ["ip", "netns", "exec", names[rank]],
+                 extra=lambda rank: ["--address", f"10.213.7.{rank + 1}"])
+    for code, out, err in group.finish():
+        assert code == 0 and json.loads(out)["replica_hash"] == want, (code, out, err)
+
+
+def case_gloo_between_hosts_of_their_own(t):
+    need_engine(t, "gloo")
+    names, clean = namespaces(t, 2)
+    try:
+        run_in_namespaces(t, names)
+    finally:
+        clean()
+
+
+def case_gloo_over_a_bad_link(t):
+    need_engine(t, "gloo")
+    names, clean = namespaces(t, 2)
+    try:
+        for name in names:
+            done = subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", "netem", "loss", "2%", "delay", "10ms"],
+                                  capture_output=True, text=True)
+            if done.returncode != 0:
+                raise Skip(f"this kernel has no netem: {done.stderr.strip()}")
+        run_in_namespaces(t, names)
+    finally:
+        clean()
+
+
+if __name__ == "__main__":
+    run_cases(globals())
