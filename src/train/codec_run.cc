@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
 #include "train/client_split.h"
+#include "train/remote.h"
 
 namespace kpd::train {
 namespace {
@@ -40,8 +42,15 @@ gradient::Encoder make_encoder(const Federation& federation, const std::string& 
 
 Federation::Federation(const Task& the_task, const FederateOptions& the_options) : task(the_task), options(the_options) {
   for (const gradient::TensorInfo& info : task.manifest()) parameters += info.count();
-  clients = dirichlet_split(task.train_labels(), task.classes(), options.clients, options.examples_per_client, options.alpha,
-                            options.seed);
+  const auto own = task.own_clients();
+  if (own.empty()) {
+    clients = dirichlet_split(task.train_labels(), task.classes(), options.clients, options.examples_per_client, options.alpha,
+                              options.seed);
+  } else if (own.size() == options.clients) {
+    clients.assign(own.begin(), own.end());
+  } else {
+    fail(ErrorCode::kInvalidArgument, "clients: ", options.clients, ", the data of task ", task.name(), " has ", own.size());
+  }
   for (const auto& client : clients) sizes.push_back(client.size());
   const auto n_workers = std::min<uint64_t>(static_cast<uint64_t>(options.threads), options.clients_per_round);
   for (uint64_t i = 0; i < n_workers; ++i) workers.push_back(task.make_worker());
@@ -139,6 +148,102 @@ bool CodecRun::play_round() {
   state_.round = round;
   state_.seconds += seconds_since(start);
   return true;
+}
+
+bool CodecRun::serve_round(comm::Exchange& exchange, const ServerOptions& server) {
+  if (stopped()) return false;
+  const auto start = std::chrono::steady_clock::now();
+  const uint64_t round = state_.round + 1;
+  choose_clients(round);
+  const uint64_t downlink_message_bytes = send_model(round);
+  const std::vector<uint8_t> message = round_message(round, std::span(downlink_message_).first(downlink_message_bytes));
+  for (int r = 1; r < exchange.size(); ++r) exchange.send(r, kControlTag, message);
+  collect_clients(round, exchange, server);
+  if (aggregator_->finish_round()) server_step(options_, average_, state_.model, state_.server);
+  count_round(round, downlink_message_bytes);
+  state_.round = round;
+  state_.seconds += seconds_since(start);
+  return true;
+}
+
+// average_ = sum of the updates of chosen_ in their order; marks those that are not in it.
+void CodecRun::collect_clients(uint64_t round, comm::Exchange& exchange, const ServerOptions& server) {
+  if (!aggregator_) {
+    gradient::AggregatorOptions options;
+    options.threads = options_.threads;
+    options.max_norm = server.max_norm;
+    options.codec = gradient::Codec::parse(state_.codec);
+    aggregator_.emplace(federation_.task.manifest(), secret_, options);
+  }
+  aggregator_->begin_round(ids(round, 0, 1), tensors(average_));
+  std::vector<gradient::Sender> senders;
+  std::vector<Client*> sent;
+  for (size_t i = 0; i < chosen_.size(); ++i) {
+    if (chosen_[i].vanished) continue;
+    const int rank = 1 + static_cast<int>(i % static_cast<size_t>(exchange.size() - 1));
+    senders.push_back({rank, chosen_[i].id, kUpdateTag + static_cast<uint32_t>(i)});
+    sent.push_back(&chosen_[i]);
+  }
+  const std::vector<gradient::Verdict> verdicts = collect_updates(exchange, senders, server.timeout, *aggregator_);
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    const gradient::Verdict& v = verdicts[i];
+    Client& client = *sent[i];
+    client.message_bytes = v.bytes;
+    if (v.accepted()) continue;
+    const bool absent = v.refusal == gradient::Refusal::kLost || v.refusal == gradient::Refusal::kSilent;
+    (absent ? client.vanished : client.refused) = true;
+    if (callbacks_.on_warning) {
+      callbacks_.on_warning(str("round ", round, ", client ", client.id, " of rank ", senders[i].rank,
+                                absent ? ": dropped: " : ": refused: ", v.reason));
+    }
+  }
+  if (callbacks_.on_progress) callbacks_.on_progress(chosen_.size());
+}
+
+void CodecRun::follow_from(uint64_t round, std::span<const float> client_model) {
+  if (client_model.size() != state_.client_model.size()) {
+    fail(ErrorCode::kMismatch, "the server sent a model of ", client_model.size(), " numbers, expected ",
+         state_.client_model.size());
+  }
+  std::copy(client_model.begin(), client_model.end(), state_.client_model.begin());
+  state_.round = round;
+}
+
+void CodecRun::follow_round(uint64_t round, std::span<const uint8_t> downlink, comm::Exchange& exchange) {
+  choose_clients(round);
+  receive_model(round, downlink);
+  std::vector<uint32_t> own;
+  for (size_t i = 0; i < chosen_.size(); ++i) {
+    const int rank = 1 + static_cast<int>(i % static_cast<size_t>(exchange.size() - 1));
+    if (rank == exchange.rank() && !chosen_[i].vanished) own.push_back(static_cast<uint32_t>(i));
+  }
+  std::mutex sending;
+  parallel_for(own.size(), static_cast<int>(federation_.workers.size()), [&](size_t k, int worker) {
+    Client& client = chosen_[own[k]];
+    if (!stopped()) train_client(client, round, worker);
+    if (stopped()) return;
+    // A diverged update has no message: an empty one, which the server refuses.
+    const std::lock_guard lock(sending);
+    exchange.send(0, kUpdateTag + own[k],
+                  {client.message.begin(), client.message.begin() + static_cast<std::ptrdiff_t>(client.message_bytes)});
+    if (callbacks_.on_progress) callbacks_.on_progress(1);
+  });
+  if (stopped()) fail(ErrorCode::kCancelled, "interrupted");
+  state_.round = round;
+}
+
+// base_ = the model that the server's message makes.
+void CodecRun::receive_model(uint64_t round, std::span<const uint8_t> message) {
+  base_hash_ = 0;
+  if (sends_difference_) {
+    base_ = state_.client_model;
+    base_hash_ = hash64(bytes_of(base_));
+    decoder_->decode_add(message, ids(round, kServerId, 1), 1.0f, tensors(base_), nullptr, "model of the server");
+    state_.client_model = base_;
+  } else {
+    decoder_->decode(message, ids(round, kServerId, 1), tensors(base_), nullptr, "model of the server");
+  }
+  base_hash_ = hash64(bytes_of(base_));
 }
 
 void CodecRun::choose_clients(uint64_t round) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "kpd/gradient/aggregate.h"
 #include "kpd/gradient/message.h"
 #include "kpd/train/federate.h"
 #include "train/checkpoint.h"
@@ -25,6 +26,10 @@ struct Federation {
   std::vector<std::unique_ptr<Worker>> workers;
 };
 
+// Tags of the messages between server and ranks; the update of the round's i-th client has kUpdateTag + i.
+inline constexpr uint32_t kControlTag = 1;
+inline constexpr uint32_t kUpdateTag = 16;
+
 // The client number in the messages of the server.
 inline constexpr uint64_t kServerId = ~uint64_t{0};
 
@@ -38,6 +43,12 @@ class CodecRun {
   bool play_round();
   // Tests the server's model and appends to state.evaluations. False if it was stopped.
   bool evaluate();
+  // The two ends of a round over an engine: the server's, and that of a rank which trains its share of the clients.
+  bool serve_round(comm::Exchange& exchange, const ServerOptions& server);
+  void follow_round(uint64_t round, std::span<const uint8_t> downlink, comm::Exchange& exchange);
+  // A rank that follows begins with the server's state: the clients' model where differences are sent.
+  void follow_from(uint64_t round, std::span<const float> client_model);
+  std::span<const float> client_model() const { return state_.client_model; }
   // Hands the differences of the round just played to callbacks.on_update.
   void report_updates() const;
 
@@ -57,6 +68,8 @@ class CodecRun {
   void check_state() const;
   void choose_clients(uint64_t round);
   uint64_t send_model(uint64_t round);
+  void receive_model(uint64_t round, std::span<const uint8_t> message);
+  void collect_clients(uint64_t round, comm::Exchange& exchange, const ServerOptions& server);
   void train_client(Client& client, uint64_t round, int worker);
   void train_locally(Client& client, uint64_t round, Worker& worker);
   void encode_update(Client& client, uint64_t round, int worker);
@@ -81,8 +94,9 @@ class CodecRun {
   std::optional<gradient::Encoder> downlink_encoder_;
   std::optional<gradient::Decoder> decoder_;
   std::vector<uint8_t> downlink_message_;
-  std::vector<float> base_;     // the model that the clients of this round start from
-  std::vector<float> average_;  // of the decoded differences; before that, scratch
+  std::optional<gradient::Aggregator> aggregator_;  // of serve_round()
+  std::vector<float> base_;                         // the model that the clients of this round start from
+  std::vector<float> average_;                      // of the decoded differences; before that, scratch
   uint64_t base_hash_ = 0;
   std::vector<Client> chosen_;
   mutable std::atomic<bool> stop_seen_{false};

@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "kpd/base/error.h"
+#include "kpd/base/hash.h"
 #include "kpd/gradient/codec.h"
 #include "train/codec_run.h"
+#include "train/remote.h"
 
 namespace kpd::train {
 namespace {
@@ -79,6 +81,12 @@ Pairs settings_of(const Task& task, const FederateOptions& o) {
           {"drop", text_of(o.drop)},
           {"clip", text_of(o.clip)},
           {"downlink", o.downlink}};
+}
+
+uint64_t settings_hash(const Task& task, const FederateOptions& options) {
+  std::string text;
+  for (const auto& [name, value] : settings_of(task, options)) text += name + "=" + value + "\n";
+  return hash64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
 
 Pairs environment_of(const Task& task, const FederateOptions& options) {
@@ -154,8 +162,9 @@ CodecResult result_of(const RunState& run, uint64_t parameters, uint64_t rounds)
 
 class Loop {
  public:
-  Loop(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks)
-      : task_(task), options_(options), callbacks_(callbacks), federation_(task, options) {
+  // `remote` null: everything in this process.
+  Loop(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks, RemoteRanks* remote)
+      : task_(task), options_(options), callbacks_(callbacks), remote_(remote), federation_(task, options) {
     if (options.resume) runs_ = load_runs(task, options, callbacks);
   }
 
@@ -184,6 +193,7 @@ class Loop {
   bool play_codec(size_t index) {
     RunState& state = runs_[index];
     CodecRun run(federation_, options_.codecs[index], state, callbacks_);
+    if (remote_) remote_->begin_run(index, state.round, run.client_model());
     for (;;) {
       if (due(state)) {
         if (!run.evaluate()) break;
@@ -191,7 +201,7 @@ class Loop {
         save();
       }
       if (state.round == options_.rounds) return true;
-      if (!run.play_round()) break;
+      if (!(remote_ ? remote_->play(run) : run.play_round())) break;
       if (index == 0 && state.round == options_.rounds) run.report_updates();
     }
     save();
@@ -206,6 +216,7 @@ class Loop {
   const Task& task_;
   const FederateOptions& options_;
   const FederateCallbacks& callbacks_;
+  RemoteRanks* const remote_;
   Federation federation_;
   std::vector<RunState> runs_;
 };
@@ -254,7 +265,24 @@ uint64_t checkpoint_seed(const std::string& path) {
 
 FederateResult federate(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks) {
   check_options(options);
-  return Loop(task, options, callbacks).play();
+  return Loop(task, options, callbacks, nullptr).play();
+}
+
+FederateResult federate_server(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks,
+                               comm::Exchange& exchange, const ServerOptions& server) {
+  check_options(options);
+  RemoteRanks remote(exchange, server, settings_hash(task, options));
+  remote.greet();
+  FederateResult result = Loop(task, options, callbacks, &remote).play();
+  remote.end();
+  return result;
+}
+
+void federate_rank(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks,
+                   comm::Exchange& exchange, const ServerOptions& server) {
+  check_options(options);
+  Federation federation(task, options);
+  follow(federation, callbacks, exchange, server, settings_hash(task, options));
 }
 
 }  // namespace kpd::train

@@ -1,15 +1,12 @@
-// train: the EMNIST network on libtorch; see include/kpd/train/image_cnn.h. The only file of this folder that sees torch.
+// train: the EMNIST network on libtorch; see include/kpd/train/image_cnn.h.
 #include "kpd/train/image_cnn.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include <torch/torch.h>
-
-#include "kpd/base/cpu.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
-#include "train/client_split.h"
+#include "train/torch_tools.h"
 
 namespace kpd::train {
 namespace {
@@ -38,11 +35,6 @@ gradient::Manifest make_manifest(uint64_t classes) {
           tensor("dense2.bias", {classes})};
 }
 
-// One thread a worker: parallelism comes from several workers, and a sum split over threads would depend on their number.
-void use_one_thread() {
-  if (at::get_num_threads() != 1) at::set_num_threads(1);
-}
-
 // 0 where a random byte is below `dropped`, else 256 / (256 - dropped).
 void fill_dropout(Tensor& mask, uint32_t dropped, CounterRng& random) {
   float* dst = mask.data_ptr<float>();
@@ -57,23 +49,12 @@ void fill_dropout(Tensor& mask, uint32_t dropped, CounterRng& random) {
 
 class ImageCnnWorker final : public Worker {
  public:
-  ImageCnnWorker(const ImageData& data, const gradient::Manifest& manifest) : data_(data) {
-    uint64_t count = 0;
-    for (const auto& info : manifest) count += info.count();
-    flat_ = at::zeros({static_cast<int64_t>(count)});
-    int64_t offset = 0;
-    for (const auto& info : manifest) {
-      const auto n = static_cast<int64_t>(info.count());
-      const std::vector<int64_t> shape(info.shape.begin(), info.shape.end());
-      tensors_.push_back(flat_.narrow(0, offset, n).view(shape).detach().requires_grad_(true));
-      offset += n;
-    }
-  }
+  ImageCnnWorker(const ImageData& data, const gradient::Manifest& manifest) : data_(data), model_(manifest) {}
 
-  std::span<float> parameters() override { return {flat_.data_ptr<float>(), static_cast<size_t>(flat_.numel())}; }
+  std::span<float> parameters() override { return model_.flat(); }
 
   double step(std::span<const uint32_t> batch, float rate, CounterRng& random) override {
-    use_one_thread();
+    use_one_torch_thread();
     const auto n = static_cast<int64_t>(batch.size());
     const Tensor images = make_images(n);
     const Tensor labels = at::empty({n}, at::kLong);
@@ -88,12 +69,12 @@ class ImageCnnWorker final : public Worker {
     const Tensor loss = at::cross_entropy_loss(at::linear(hidden, tensors_[6], tensors_[7]), labels);
     const auto gradients = torch::autograd::grad({loss}, tensors_);
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].sub_(gradients[i], rate);
+    for (size_t i = 0; i < gradients.size(); ++i) tensors_[i].sub_(gradients[i], rate);
     return loss.item<double>();
   }
 
   TestSum evaluate(uint64_t first, uint64_t count) override {
-    use_one_thread();
+    use_one_torch_thread();
     const at::NoGradGuard no_grad;
     TestSum sum;
     for (uint64_t done = 0; done < count; done += kTestBatch) {
@@ -133,8 +114,8 @@ class ImageCnnWorker final : public Worker {
   }
 
   const ImageData& data_;
-  Tensor flat_;
-  std::vector<Tensor> tensors_;  // views of flat_
+  TorchModel model_;
+  const std::vector<Tensor>& tensors_ = model_.tensors();
 };
 
 class ImageCnn final : public Task {
@@ -173,11 +154,7 @@ class ImageCnn final : public Task {
     }
   }
 
-  std::vector<std::pair<std::string, std::string>> environment() const override {
-    std::string isas;
-    for (const std::string& isa : available_isas()) isas += (isas.empty() ? "" : " ") + isa;
-    return {{"machine", isas}, {"torch", TORCH_VERSION}, {"torch-cpu", at::get_cpu_capability()}};
-  }
+  std::vector<std::pair<std::string, std::string>> environment() const override { return torch_environment(); }
 
  private:
   std::string name_;

@@ -146,5 +146,34 @@ def case_federate_names_missing_and_wrong_data(t):
     t.run(*args, "images", exit=3, err="t10k-labels-idx1-ubyte")
 
 
+def case_federate_over_ranks_has_the_same_numbers(t):
+    need_train(t)
+    run = ["federate", *SMALL[:-2], "--codec", "eden:bits=2", "--rounds", 2, "--json"]
+    alone = lines(t.run(*run).stdout)
+    for ranks in (2, 3):
+        over = lines(t.run(*run, "--comm", "inprocess", "--ranks", ranks).stdout)
+        for row in alone + over:
+            for key in ("seconds", "update_vnmse", "threads"):
+                row.pop(key, None)
+        assert over == alone, (over, alone)
+    t.run(*run, "--comm", "inprocess", "--ranks", 1, exit=2, err="2 ranks or more")
+    t.run(*run, "--ranks", 2, exit=2, err="--ranks belongs to --comm")
+    t.run(*run, "--comm", "inprocess", "--save-updates", "u", exit=2, err="--save-updates does not belong to --comm")
+
+
+def case_federate_on_roles(t):
+    need_train(t)
+    with open(t.path("roles.jsonl"), "w") as roles:
+        for name in "ABC":
+            roles.write(json.dumps({"client": name, "text": f"{name} says: the quick brown fox. " * 8}) + "\n")
+    run = ["federate", "--task", "shakespeare-lstm", "--clients-per-round", 2, "--codec", "eden:bits=1", "--rounds", 1, "--seed", 1, "--json"]
+    rows = lines(t.run(*run, "--data", "roles.jsonl").stdout)
+    assert rows[-1]["float32_bytes"] == 2 * 820522 * 4 and rows[-1]["ratio"] > 30, rows
+    t.run(*run, exit=2, err="needs --data FILE")
+    t.run(*run, "--data", "roles.jsonl", "--alpha", ".5", exit=2, err="its clients are the roles")
+    t.path("roles.jsonl").write_text("{}\n")
+    t.run(*run, "--data", "roles.jsonl", exit=3, err="roles.jsonl: line 1: expected a JSON object")
+
+
 if __name__ == "__main__":
     run_cases(globals())

@@ -1,15 +1,18 @@
-// tools: `kpd federate`, training on compressed updates of many clients, in one process.
+// tools: `kpd federate`, training on compressed updates of many clients, in one process or with the ranks of an engine.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "commands.h"
+#include "engines.h"
 #include "federate_plot.h"
 #include "kpd/io/safetensors.h"
+#include "kpd/train/char_lstm.h"
 #include "kpd/train/federate.h"
 #include "kpd/train/image_cnn.h"
 #include "progress.h"
@@ -20,15 +23,17 @@ namespace {
 
 constexpr double kMega = 1e6;
 constexpr uint64_t kMaxCount = uint64_t{1} << 32;
+constexpr int kRoundTimeout = 600;
 
 struct FederateArgs {
   CommonOptions common;
-  std::string task = "fashion-cnn", data = train::kFashionMnistFolder;
+  std::string task = "fashion-cnn", data;
   std::vector<std::string> codecs;
   std::string rounds, clients, examples_per_client, alpha, clients_per_round, local_epochs, batch, client_lr;
   std::string server = "adam", server_lr, beta1, beta2, eps, momentum, sampling = "uniform", weights = "examples";
-  std::string drop, clip, downlink = "float32", eval_every, save_updates, plot, checkpoint;
+  std::string drop, clip, downlink = "float32", eval_every, save_updates, plot, checkpoint, max_norm;
   bool resume = false;
+  EngineOptions engine;
 };
 
 void read_count(const char* option, const std::string& text, uint64_t& value, uint64_t min = 1) {
@@ -38,13 +43,40 @@ void read_real(const char* option, const std::string& text, double& value, doubl
   if (!text.empty()) value = parse_real(option, text, min, max);
 }
 
+constexpr std::string_view kTasks[] = {"fashion-cnn", "emnist-cnn", "shakespeare-lstm"};
+
+// The hyper-parameters of EDEN's experiments (Vargaftik et al., ICML 2022, appendix).
+void set_task_defaults(const FederateArgs& args, train::FederateOptions& options) {
+  const size_t task = parse_choice("--task", args.task, kTasks);
+  if (task == 0) return;
+  if (args.data.empty()) {
+    usage("--task ", args.task, " needs --data ",
+          task == 1 ? "DIR, a folder with the four IDX files of an EMNIST split"
+                    : "FILE, a JSON line {\"client\": ..., \"text\": ...} a speaking role");
+  }
+  if (task == 1) return;
+  for (const auto& [option, value] : {std::pair{"--clients", &args.clients}, std::pair{"--alpha", &args.alpha},
+                                      std::pair{"--examples-per-client", &args.examples_per_client}}) {
+    if (!value->empty()) usage(option, " does not belong to --task ", args.task, ": its clients are the roles");
+  }
+  options.batch = 4;
+  options.client_lr = 1;
+  options.server_lr = .01;
+  options.server_eps = 1e-3;
+}
+
+std::unique_ptr<train::Task> load_task(const FederateArgs& args) {
+  if (args.task == kTasks[2]) return train::make_char_lstm(args.task, train::load_text_data(args.data));
+  return train::make_image_cnn(args.task, train::load_image_data(args.data.empty() ? train::kFashionMnistFolder : args.data));
+}
+
 train::FederateOptions parse_options(const FederateArgs& args) {
-  constexpr std::string_view kTasks[] = {"fashion-cnn"}, kServers[] = {"sgd", "adam"}, kSamplings[] = {"uniform", "weighted"},
+  constexpr std::string_view kServers[] = {"sgd", "adam"}, kSamplings[] = {"uniform", "weighted"},
                              kWeights[] = {"examples", "uniform"};
-  parse_choice("--task", args.task, kTasks);
   if (args.codecs.empty()) usage("--codec SPEC is required");
   for (const std::string& codec : args.codecs) parse_codec(codec);
   train::FederateOptions options;
+  set_task_defaults(args, options);
   options.codecs = args.codecs;
   read_count("--rounds", args.rounds, options.rounds);
   read_count("--clients", args.clients, options.clients);
@@ -67,7 +99,8 @@ train::FederateOptions parse_options(const FederateArgs& args) {
   read_real("--clip", args.clip, options.clip, 1e-30, 1e30);
   options.downlink = args.downlink;
   read_count("--eval-every", args.eval_every, options.eval_every);
-  options.threads = args.common.threads();
+  // Ranks on one machine share its processors.
+  options.threads = args.engine.used() && args.common.threads_text.empty() ? 1 : args.common.threads();
   options.checkpoint = args.checkpoint;
   options.resume = args.resume;
   if (args.resume && args.checkpoint.empty()) usage("--resume needs --checkpoint FILE to continue from");
@@ -225,14 +258,76 @@ int stop(const FederateArgs& args) {
        " holds all complete rounds: continue with the same options and --resume");
 }
 
+uint64_t seed_of(const FederateArgs& args) {
+  if (!args.common.seed_text.empty()) return args.common.seed();
+  if (args.engine.used()) return 1;  // all ranks need the same
+  return args.resume ? train::checkpoint_seed(args.checkpoint) : args.common.seed();
+}
+
+train::ServerOptions server_options(const FederateArgs& args) {
+  train::ServerOptions server;
+  server.timeout = args.engine.wait(kRoundTimeout);
+  read_real("--max-norm", args.max_norm, server.max_norm, 1e-30, 1e30);
+  return server;
+}
+
+// The ranks of this process that train; the server is the caller's.
+class TrainingRanks {
+ public:
+  TrainingRanks(std::vector<std::unique_ptr<comm::Exchange>> ranks, const train::Task& task,
+                const train::FederateOptions& options, const train::ServerOptions& server) {
+    errors_.resize(ranks.size());
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      threads_.emplace_back([this, i, rank = std::move(ranks[i]), &task, &options, server]() mutable {
+        try {
+          train::FederateCallbacks callbacks;
+          callbacks.stopped = [] { return interrupted(); };
+          train::federate_rank(task, options, callbacks, *rank, server);
+        } catch (...) {
+          errors_[i] = std::current_exception();
+        }
+        rank.reset();
+      });
+    }
+  }
+  ~TrainingRanks() {
+    for (std::thread& t : threads_) t.join();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+  std::vector<std::exception_ptr> errors_;
+};
+
+void check_engine_options(const FederateArgs& args) {
+  if (args.engine.used()) {
+    choose_engine_program(args.engine, "federate");
+    if (!args.save_updates.empty())
+      usage("--save-updates does not belong to --comm: the server sees what updates decode to only");
+    server_options(args);
+    return;
+  }
+  const std::pair<const char*, const std::string*> kOnlyThere[] = {
+      {"--ranks", &args.engine.ranks},     {"--rank", &args.engine.rank},       {"--store", &args.engine.store},
+      {"--address", &args.engine.address}, {"--timeout", &args.engine.timeout}, {"--max-norm", &args.max_norm}};
+  for (const auto& [option, value] : kOnlyThere) {
+    if (!value->empty()) usage(option, " belongs to --comm ENGINE");
+  }
+}
+
 int run_federate(const FederateArgs& args) {
+  check_engine_options(args);
   train::FederateOptions options = parse_options(args);
   if (!args.plot.empty()) check_plot(args.plot);
-  options.seed = args.resume && args.common.seed_text.empty() ? train::checkpoint_seed(args.checkpoint) : args.common.seed();
-  const auto task = train::make_image_cnn(args.task, train::load_image_data(args.data));
+  options.seed = seed_of(args);
+  const auto task = load_task(args);
   const uint64_t examples = task->train_labels().size();
-  if (options.clients > examples / options.examples_per_client) {
-    usage("--clients ", options.clients, ": ", args.data, " has ", examples, " training images, enough for ",
+  if (!task->own_clients().empty()) {
+    options.clients = task->own_clients().size();
+    if (options.clients_per_round > options.clients)
+      usage("--clients-per-round ", options.clients_per_round, ": ", args.data, " has ", options.clients, " clients");
+  } else if (options.clients > examples / options.examples_per_client) {
+    usage("--clients ", options.clients, ": the data has ", examples, " training images, enough for ",
           examples / options.examples_per_client, " clients of ", options.examples_per_client);
   }
   std::optional<UpdateFolder> updates;
@@ -256,7 +351,29 @@ int run_federate(const FederateArgs& args) {
   callbacks.stopped = [] { return interrupted(); };
 
   const DeferInterrupt defer(true);
-  const train::FederateResult result = train::federate(*task, options, callbacks);
+  train::FederateResult result;
+  if (!args.engine.used()) {
+    result = train::federate(*task, options, callbacks);
+  } else {
+    const train::ServerOptions server = server_options(args);
+    std::vector<std::unique_ptr<comm::Exchange>> ranks = open_engine(args.engine);
+    std::unique_ptr<comm::Exchange> own = std::move(ranks[0]);
+    if (own->size() < 2) usage("--comm ", args.engine.comm, ": 2 ranks or more are needed, a server and one that trains");
+    if (own->rank() != 0) {
+      train::FederateCallbacks quiet;
+      quiet.stopped = callbacks.stopped;
+      train::federate_rank(*task, options, quiet, *own, server);
+      return kExitOk;
+    }
+    ranks.erase(ranks.begin());
+    const TrainingRanks training(std::move(ranks), *task, options, server);
+    try {
+      result = train::federate_server(*task, options, callbacks, *own, server);
+    } catch (...) {
+      own.reset();  // so that the ranks of this process end
+      throw;
+    }
+  }
   clear();
   if (result.stopped) return stop(args);
   report.summary(result.codecs);
@@ -288,9 +405,12 @@ void add_training_options(CLI::App& app, FederateArgs& args) {
 }
 
 void add_options(CLI::App& app, FederateArgs& args) {
-  add(app, "--task", args.task, "NAME", "fashion-cnn: the EMNIST network of EDEN's experiments (default)");
-  add(app, "--data", args.data, "DIR",
-      "images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist)");
+  add(app, "--task", args.task, "NAME",
+      "fashion-cnn (default) and emnist-cnn: the EMNIST network of EDEN's experiments; shakespeare-lstm: their text network");
+  add(app, "--data", args.data, "PATH",
+      "a folder of images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist), or "
+      "a file of "
+      "roles, a JSON line {\"client\": ..., \"text\": ...} each");
   add(app, "--codec", args.codecs, "SPEC",
       "of the clients' updates, e.g. eden:bits=1; may be repeated: one run each; `kpd codecs` lists them");
   add(app, "--downlink", args.downlink, "SPEC",
@@ -301,6 +421,8 @@ void add_options(CLI::App& app, FederateArgs& args) {
       "write the updates of the first codec's last round, one .safetensors a client");
   add(app, "--plot", args.plot, "FILE.png", "draw accuracy over rounds and megabytes (gnuplot)");
   add(app, "--checkpoint", args.checkpoint, "FILE", "keep the state there at every test and on Ctrl-C");
+  args.engine.add(app, kRoundTimeout);
+  add(app, "--max-norm", args.max_norm, "NORM", "with --comm: refuse an update that decodes to more than this L2 norm");
   add(app, "--resume", args.resume, "continue from --checkpoint, with the same bits; only --rounds may differ");
   args.common.add_seed(app);
   args.common.add_threads(app);

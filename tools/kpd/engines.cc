@@ -49,18 +49,18 @@ Place gloo_place(const EngineOptions& o) {
 
 }  // namespace
 
-void EngineOptions::add(CLI::App& app) {
+void EngineOptions::add(CLI::App& app, int command_timeout) {
   tool::add(app, "--comm", comm, "ENGINE", "run over an engine: inprocess (threads), mpi (under mpirun) or gloo (torchrun's)");
   tool::add(app, "--ranks", ranks, "N", "how many ranks (inprocess: default 4; gloo: default $WORLD_SIZE)");
   tool::add(app, "--rank", rank, "R", "this process's rank (gloo; default $RANK)");
   tool::add(app, "--store", store, "URL",
             "where gloo's ranks meet: tcp:HOST:PORT of rank 0, or file:PATH (default $MASTER_ADDR:$MASTER_PORT)");
   tool::add(app, "--address", address, "HOST", "this host, as the other ranks reach it (gloo; default: its own name)");
-  tool::add(app, "--timeout", timeout, "S", "seconds to wait for a rank (default 60)");
+  tool::add(app, "--timeout", timeout, "S", str("seconds to wait for a rank (default ", command_timeout, ")"));
 }
 
-comm::Milliseconds EngineOptions::wait() const {
-  const double seconds = timeout.empty() ? 60 : parse_real("--timeout", timeout, 0.001, 1e6);
+comm::Milliseconds EngineOptions::wait(double default_seconds) const {
+  const double seconds = timeout.empty() ? default_seconds : parse_real("--timeout", timeout, 0.001, 1e6);
   return comm::Milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 

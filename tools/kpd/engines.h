@@ -14,9 +14,9 @@ namespace kpd::tool {
 // The options of every command that runs over an engine.
 struct EngineOptions {
   std::string comm, ranks, rank, store, address, timeout;
-  void add(CLI::App& app);
+  void add(CLI::App& app, int command_timeout = 60);
   bool used() const { return !comm.empty(); }
-  comm::Milliseconds wait() const;  // --timeout
+  comm::Milliseconds wait(double default_seconds = 60) const;  // --timeout
 };
 
 // How one process takes part.

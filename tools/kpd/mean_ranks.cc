@@ -26,7 +26,7 @@ using gradient::AverageReport;
 using Json = nlohmann::ordered_json;
 
 // Tags of the tool's own messages, far from those of gradient.
-enum Tag : uint32_t { kReady = 1u << 20, kStart, kExact, kError, kLine, kNever };
+enum Tag : uint32_t { kReady = 1u << 20, kStart, kAsk, kExact, kError, kLine, kNever };
 constexpr size_t kPiece = size_t{1} << 18;  // numbers of an exact vector sent at once
 
 double median(std::vector<double> v) {
@@ -64,7 +64,6 @@ class Rank {
     RankFigures figures;
     std::vector<float> mean(x_.size());
     for (uint64_t trial = 0; trial < plan_.trials; ++trial) {
-      if (plan_.synthetic) make_synthetic(trial, rank_, x_);
       meet();
       const AverageReport report =
           averager.average(trial, tensor_views(manifest_, x_), tensor_spans(manifest_, std::span(mean)));
@@ -73,7 +72,7 @@ class Rank {
       figures.decode.push_back(report.clock.seconds_decode);
       figures.total.push_back(report.seconds_total);
       figures.sent_bytes = report.sent_bytes;
-      measure_error(trial, report, mean, figures);
+      measure_error(report, mean, figures);
       figures.last = report;
     }
     if (figures.last.has_mean) {
@@ -157,6 +156,7 @@ class Rank {
     if (plan_.synthetic) {
       manifest_ = {{"x", DType::kFloat32, {plan_.dim}}};
       x_.resize(plan_.dim);
+      make_synthetic(rank_, x_);
       return;
     }
     if (plan_.files_pattern.empty() && plan_.files.size() != static_cast<size_t>(ranks_)) {
@@ -173,10 +173,11 @@ class Rank {
     reader->load(0, x_, plan_.threads);
   }
 
-  void make_synthetic(uint64_t trial, int rank, std::span<float> dst) {
-    if (!clients_) clients_.emplace(*plan_.synthetic, plan_.dim);
-    clients_->start_trial(trial, plan_.threads);
-    clients_->client(static_cast<uint64_t>(rank), dst, plan_.threads);
+  // One vector a rank for all codecs and trials: a trial has rotations of its own.
+  void make_synthetic(int rank, std::span<float> dst) {
+    gradient::SyntheticClients clients(*plan_.synthetic, plan_.dim);
+    clients.start_trial(0, plan_.threads);
+    clients.client(static_cast<uint64_t>(rank), dst, plan_.threads);
   }
 
   std::vector<uint8_t> receive(int from, uint32_t tag) {
@@ -211,50 +212,59 @@ class Rank {
   }
 
   // Against the exact mean of those that are in it, by rank 0, which tells the others: outside of all that is timed.
-  void measure_error(uint64_t trial, const AverageReport& report, std::span<const float> mean, RankFigures& figures) {
+  void measure_error(const AverageReport& report, std::span<const float> mean, RankFigures& figures) {
     if (rank_ != 0) {
-      if (!plan_.synthetic) send_exact();
+      if (receive(0, kAsk) == std::vector<uint8_t>{1}) send_exact();
       const std::vector<uint8_t> b = receive(0, kError);
       if (b.size() == 8 && report.has_mean) figures.nmse.push_back(std::bit_cast<double>(load_u64(b.data())));
       return;
     }
-    std::vector<double> exact(x_.size(), 0.0);
-    double norm2 = 0, total = 0, n = 0;
-    bool known = true;
-    std::vector<float> other;
-    for (int r = 0; r < ranks_; ++r) {
-      if (r > 0) {
-        other.resize(x_.size());
-        if (plan_.synthetic) {
-          make_synthetic(trial, r, other);
-        } else if (!gone(r)) {
-          receive_exact(r, other);
-        } else {
-          known = false;  // what it sent before it was lost is in the mean
-        }
-      }
-      if (!report.verdicts.empty() && !report.verdicts[static_cast<size_t>(r)].accepted()) continue;
-      const std::span<const float> x = r == 0 ? std::span<const float>(x_) : std::span<const float>(other);
-      const auto w = static_cast<double>(weight(r));
-      for (size_t i = 0; i < x.size(); ++i) {
-        exact[i] += w * x[i];
-        norm2 += static_cast<double>(x[i]) * x[i];
-      }
-      total += w;
-      n += 1;
-    }
+    std::vector<bool> in(static_cast<size_t>(ranks_), true);
+    for (size_t r = 0; r < report.verdicts.size(); ++r) in[r] = report.verdicts[r].accepted();
+    const bool stale = in != exact_in_;
+    for (int r = 1; r < ranks_; ++r) exchange_.send(r, kAsk, {static_cast<uint8_t>(stale && !plan_.synthetic ? 1 : 0)});
+    if (stale) find_exact(in);
     double error2 = 0;
-    for (size_t i = 0; i < exact.size(); ++i) {
-      const double e = static_cast<double>(mean[i]) - exact[i] / total;
+    for (size_t i = 0; i < exact_.size(); ++i) {
+      const double e = static_cast<double>(mean[i]) - exact_[i];
       error2 += e * e;
     }
-    const double nmse = norm2 > 0 ? error2 / (norm2 / n) : error2;
-    if (report.has_mean && known) figures.nmse.push_back(nmse);
+    const double nmse = average_norm2_ > 0 ? error2 / average_norm2_ : error2;
+    if (report.has_mean && exact_known_) figures.nmse.push_back(nmse);
     for (int r = 1; r < ranks_; ++r) {
       std::vector<uint8_t> b(8);
       store_u64(b.data(), std::bit_cast<uint64_t>(nmse));
       exchange_.send(r, kError, std::move(b));
     }
+  }
+
+  // exact_ = the mean of the vectors of the ranks that are in it.
+  void find_exact(const std::vector<bool>& in) {
+    exact_in_ = in;
+    exact_known_ = true;
+    exact_.assign(x_.size(), 0.0);
+    double norm2 = 0, total = 0, n = 0;
+    std::vector<float> x = x_;
+    for (int r = 0; r < ranks_; ++r) {
+      if (r > 0 && plan_.synthetic) make_synthetic(r, x);
+      if (r > 0 && !plan_.synthetic) {
+        if (gone(r)) {
+          exact_known_ = exact_known_ && !in[static_cast<size_t>(r)];  // what it sent before it was lost is in the mean
+          continue;
+        }
+        receive_exact(r, x);
+      }
+      if (!in[static_cast<size_t>(r)]) continue;
+      const auto w = static_cast<double>(weight(r));
+      for (size_t i = 0; i < x.size(); ++i) {
+        exact_[i] += w * x[i];
+        norm2 += static_cast<double>(x[i]) * x[i];
+      }
+      total += w;
+      n += 1;
+    }
+    for (double& v : exact_) v /= total;
+    average_norm2_ = norm2 / n;
   }
 
   void send_exact() {
@@ -279,7 +289,11 @@ class Rank {
   const int rank_, ranks_;
   gradient::Manifest manifest_;
   std::vector<float> x_;
-  std::optional<gradient::SyntheticClients> clients_;
+  // Rank 0 only: the exact mean of the ranks that were in the last average, kept while they stay the same.
+  std::vector<bool> exact_in_;
+  bool exact_known_ = false;
+  std::vector<double> exact_;
+  double average_norm2_ = 0;
 };
 
 void run_rank(Exchange& exchange, const RankPlan& plan, comm::Milliseconds timeout) {

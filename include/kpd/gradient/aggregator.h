@@ -42,7 +42,8 @@ struct Verdict {
   Refusal refusal = Refusal::kNone;
   std::string reason;  // a sentence; empty if accepted
   uint64_t weight = 0;
-  double norm = 0;  // of what the message decodes to
+  double norm = 0;     // of what the message decodes to
+  uint64_t bytes = 0;  // of the message
   bool accepted() const { return refusal == Refusal::kNone; }
 };
 

@@ -148,8 +148,8 @@ class Decoder {
   // Reads the header only: checks form, version, lengths, checksum and manifest hash, not the records. For a receiver that
   // must learn the weight first.
   MessageIds peek(std::span<const uint8_t> message, std::string_view name = "message") const;
-  // Checks a message completely: what it accepts, decode_add() with the same ids accepts. Returns the L2 norm of what it decodes
-  // to, from scales and codes, without inverse transforms (where rotations are orthonormal that is the same).
+  // Checks a message completely: what it accepts, decode_add() with the same ids accepts. Returns the L2 norm of what it
+  // decodes to, from scales and codes, without inverse transforms (where rotations are orthonormal that is the same).
   double norm(std::span<const uint8_t> message, const MessageIds& expected, std::string_view name = "message");
   // dst[i] (manifest[i].count() floats) = decoded. `expected`: run, round, client and base_model_hash must agree, else
   // Error(kMismatch).

@@ -1,5 +1,5 @@
-// train: federated training with compressed updates, in one process (FedAvg, McMahan et al., AISTATS 2017; FedOpt, Reddi et
-// al., ICLR 2021; the experiment of EDEN, Vargaftik et al., ICML 2022, section 6).
+// train: federated training with compressed updates, in one process or over an engine (FedAvg, McMahan et al., AISTATS 2017;
+// FedOpt, Reddi et al., ICLR 2021; the experiment of EDEN, Vargaftik et al., ICML 2022, section 6).
 //
 // Every round the server sends the model to a sample of the clients; each trains it on its own examples and sends the
 // difference through a codec; the server decodes the messages with a weighted average in client order and hands the average to
@@ -10,10 +10,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "kpd/comm/exchange.h"
 #include "kpd/gradient/message.h"
 #include "kpd/train/task.h"
 
@@ -122,5 +124,21 @@ uint64_t checkpoint_seed(const std::string& path);
 // Throws what check_options throws; Error(kInvalidArgument) if the data has too few examples; Error(kIo | kCorruptData |
 // kMismatch) for a checkpoint that cannot be read or written, is damaged, or belongs to other settings.
 FederateResult federate(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks = {});
+
+// The same over an engine: this rank 0 is the server, the clients of a round are trained by ranks 1 ... in turn, which call
+// federate_rank() with the same options. A rank that is lost, silent for `timeout` or sends something wrong is left out: its
+// clients count as dropped or refused, named by on_warning. Without such failures every number is that of federate() alone (but
+// update_vnmse, which only clients know: 0). `max_norm` bounds what one update may decode to. `exchange` has at least two
+// ranks.
+struct ServerOptions {
+  comm::Milliseconds timeout{600000};  // of one round's training
+  double max_norm = std::numeric_limits<double>::infinity();
+};
+FederateResult federate_server(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks,
+                               comm::Exchange& exchange, const ServerOptions& server = {});
+// A rank that trains, until the server has finished. Calls on_progress and stopped. Throws Error(kMismatch) if its options are
+// not the server's, Error(kIo) if the server is lost.
+void federate_rank(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks,
+                   comm::Exchange& exchange, const ServerOptions& server = {});
 
 }  // namespace kpd::train

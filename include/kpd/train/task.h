@@ -45,6 +45,9 @@ class Task {
   // The class of every training example, each < classes().
   virtual std::span<const uint8_t> train_labels() const = 0;
   virtual uint32_t classes() const = 0;
+  // Where the data says who has which training examples (speaking roles, writers): the examples of each client. Empty: any
+  // split will do.
+  virtual std::span<const std::vector<uint32_t>> own_clients() const { return {}; }
   virtual uint64_t test_examples() const = 0;
   // A hash of the data, so that a checkpoint is not continued on another set.
   virtual uint64_t data_hash() const = 0;

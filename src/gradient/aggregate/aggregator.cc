@@ -16,7 +16,7 @@ constexpr double kMaxRotatedNorm = 0x1p80;
 constexpr uint64_t kMacOffset = 72;
 constexpr uint64_t kMacBytes = 16;
 
-Verdict refused(Refusal refusal, std::string reason) { return {refusal, std::move(reason), 0, 0}; }
+Verdict refused(Refusal refusal, std::string reason) { return {refusal, std::move(reason)}; }
 
 // The code over a message whose field and checksum are zero.
 std::array<uint8_t, kMacBytes> mac_of(std::span<const uint8_t> message, const MacFunction& mac) {
@@ -187,6 +187,7 @@ Verdict Aggregator::add(uint64_t client, std::span<const uint8_t> message) {
   if (!m.open) fail(ErrorCode::kInvalidArgument, "aggregator: add() outside a round");
   m.report.bytes += message.size();
   Verdict verdict = m.judge(client, message);
+  verdict.bytes = message.size();
   if (verdict.accepted()) {
     ++m.report.accepted;
   } else {

@@ -49,7 +49,7 @@ class Collector {
     const bool lost = delivery == Delivery::kLost;
     const Refusal refusal = lost ? Refusal::kLost : Refusal::kSilent;
     aggregator_.refuse(refusal);
-    return {refusal, str("rank ", sender.rank, lost ? " is gone" : " sent nothing in time"), 0, 0};
+    return {refusal, str("rank ", sender.rank, lost ? " is gone" : " sent nothing in time")};
   }
 
   comm::Exchange& exchange_;

@@ -1,0 +1,134 @@
+// train: server and training ranks over an engine (remote.h).
+#include "train/remote.h"
+
+#include <cstring>
+
+#include "kpd/base/bytes.h"
+#include "kpd/base/error.h"
+
+namespace kpd::train {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using comm::Delivery;
+using comm::Milliseconds;
+
+enum Kind : uint8_t { kGreeting = 1, kRun, kRound, kEnd };
+constexpr uint32_t kMagic = 0x31465048;  // "HPF1"
+constexpr Milliseconds kGreetingWait{120000};
+constexpr Milliseconds kPoll{200};
+
+Bytes message_of(Kind kind, std::initializer_list<uint64_t> numbers, std::span<const uint8_t> rest) {
+  Bytes bytes(5 + 8 * numbers.size() + rest.size());
+  ByteWriter w(bytes);
+  w.u32(kMagic);
+  w.u8(kind);
+  for (const uint64_t n : numbers) w.u64(n);
+  if (!rest.empty()) std::memcpy(bytes.data() + w.size(), rest.data(), rest.size());
+  return bytes;
+}
+
+// Waits in short turns, so that a stop is seen.
+Bytes receive_control(comm::Exchange& exchange, int from, Milliseconds timeout, const FederateCallbacks* callbacks) {
+  Bytes bytes;
+  for (Milliseconds waited{0};; waited += kPoll) {
+    switch (exchange.receive(from, kControlTag, bytes, kPoll)) {
+      case Delivery::kReceived:
+        return bytes;
+      case Delivery::kLost:
+        fail(ErrorCode::kIo, from == 0 ? std::string("the server (rank 0)") : str("rank ", from), " was lost");
+      case Delivery::kTimedOut:
+        break;
+    }
+    if (callbacks != nullptr && callbacks->stopped && callbacks->stopped()) fail(ErrorCode::kCancelled, "interrupted");
+    if (waited > timeout)
+      fail(ErrorCode::kIo, "rank ", from, " did not answer within ", static_cast<double>(timeout.count()) / 1000, " s");
+  }
+}
+
+Kind kind_of(ByteReader& r) {
+  if (r.u32("magic") != kMagic) r.corrupt("not a message of kpd federate");
+  return static_cast<Kind>(r.u8("kind"));
+}
+
+void check_greeting(const Bytes& bytes, int from, uint64_t settings_hash) {
+  const std::string name = str("greeting of rank ", from);
+  ByteReader r(bytes, name);
+  if (kind_of(r) != kGreeting) r.corrupt("expected a greeting");
+  if (r.u64("settings") != settings_hash) {
+    fail(ErrorCode::kMismatch, "rank ", from,
+         " was started with other options or other data (only --rounds, --threads and "
+         "what is printed may differ)");
+  }
+}
+
+}  // namespace
+
+std::vector<uint8_t> round_message(uint64_t round, std::span<const uint8_t> downlink) {
+  return message_of(kRound, {round}, downlink);
+}
+
+RemoteRanks::RemoteRanks(comm::Exchange& exchange, const ServerOptions& server, uint64_t settings_hash)
+    : exchange_(exchange), server_(server), settings_hash_(settings_hash) {
+  if (exchange.size() < 2) fail(ErrorCode::kInvalidArgument, "a server needs at least one rank that trains: 2 ranks or more");
+}
+
+void RemoteRanks::send_all(const Bytes& message) {
+  for (int r = 1; r < exchange_.size(); ++r) exchange_.send(r, kControlTag, message);
+}
+
+void RemoteRanks::greet() {
+  send_all(message_of(kGreeting, {settings_hash_}, {}));
+  for (int r = 1; r < exchange_.size(); ++r) {
+    check_greeting(receive_control(exchange_, r, kGreetingWait, nullptr), r, settings_hash_);
+  }
+}
+
+void RemoteRanks::begin_run(uint64_t codec, uint64_t round, std::span<const float> client_model) {
+  send_all(
+      message_of(kRun, {codec, round}, {reinterpret_cast<const uint8_t*>(client_model.data()), client_model.size_bytes()}));
+}
+
+void RemoteRanks::end() {
+  send_all(message_of(kEnd, {}, {}));
+  exchange_.flush(server_.timeout);
+}
+
+void follow(Federation& federation, const FederateCallbacks& callbacks, comm::Exchange& exchange, const ServerOptions& server,
+            uint64_t settings_hash) {
+  exchange.send(0, kControlTag, message_of(kGreeting, {settings_hash}, {}));
+  check_greeting(receive_control(exchange, 0, kGreetingWait, &callbacks), 0, settings_hash);
+  RunState state;
+  std::unique_ptr<CodecRun> run;
+  for (;;) {
+    // Between two rounds the server may test, or wait for a slow rank.
+    const Bytes bytes = receive_control(exchange, 0, 2 * server.timeout, &callbacks);
+    ByteReader r(bytes, "message of the server");
+    switch (kind_of(r)) {
+      case kRun: {
+        const uint64_t codec = r.u64("codec");
+        const uint64_t round = r.u64("round");
+        if (codec >= federation.options.codecs.size() || r.remaining() % 4 != 0) r.corrupt("no run of these options");
+        std::vector<float> model(r.remaining() / 4);
+        std::memcpy(model.data(), r.take(r.remaining(), "model").data(), 4 * model.size());
+        run.reset();
+        state = RunState();
+        run = std::make_unique<CodecRun>(federation, federation.options.codecs[codec], state, callbacks);
+        run->follow_from(round, model);
+        break;
+      }
+      case kRound: {
+        const uint64_t round = r.u64("round");
+        if (!run) r.corrupt("a round before a run");
+        run->follow_round(round, r.take(r.remaining(), "model"), exchange);
+        break;
+      }
+      case kEnd:
+        return;
+      default:
+        r.corrupt("unknown kind of message");
+    }
+  }
+}
+
+}  // namespace kpd::train

@@ -1,0 +1,156 @@
+// tests: federated training over an engine: the same numbers as in one process, and a server that goes on without failing
+// ranks.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <thread>
+
+#include "base/expect_error.h"
+#include "kpd/comm/inprocess.h"
+#include "kpd/train/federate.h"
+#include "toy_task.h"
+#include "train/codec_run.h"
+
+namespace kpd::train {
+namespace {
+
+FederateOptions toy_options() {
+  FederateOptions options;
+  options.codecs = {"eden:bits=2,block=64", "float32"};
+  options.rounds = 6;
+  options.clients = 20;
+  options.examples_per_client = 40;
+  options.clients_per_round = 5;
+  options.batch = 10;
+  options.client_lr = 0.05;
+  options.server_lr = 0.03;
+  options.eval_every = 3;
+  options.seed = 3;
+  return options;
+}
+
+// What a rank does instead of training; default: train.
+using RankBody = std::function<void(int rank, comm::Exchange& exchange, const ToyTask& task)>;
+
+struct Outcome {
+  FederateResult result;
+  std::vector<std::string> warnings;
+};
+
+Outcome run(const FederateOptions& options, int ranks, const RankBody& body = {}, const ServerOptions& server = {}) {
+  auto group = comm::make_inprocess_group(ranks);
+  const ToyTask task;
+  std::vector<std::thread> threads;
+  for (int r = 1; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      comm::Exchange& exchange = *group[static_cast<size_t>(r)];
+      body ? body(r, exchange, task) : federate_rank(task, options, {}, exchange);
+      group[static_cast<size_t>(r)].reset();
+    });
+  }
+  Outcome outcome;
+  FederateCallbacks callbacks;
+  callbacks.on_warning = [&](const std::string& text) { outcome.warnings.push_back(text); };
+  outcome.result = federate_server(task, options, callbacks, *group[0], server);
+  for (std::thread& t : threads) t.join();
+  return outcome;
+}
+
+void expect_equal(const FederateResult& a, const FederateResult& b) {
+  ASSERT_EQ(a.codecs.size(), b.codecs.size());
+  for (size_t i = 0; i < a.codecs.size(); ++i) {
+    EXPECT_EQ(a.codecs[i].model, b.codecs[i].model) << a.codecs[i].codec;
+    EXPECT_EQ(a.codecs[i].uplink_bytes, b.codecs[i].uplink_bytes);
+    EXPECT_EQ(a.codecs[i].downlink_bytes, b.codecs[i].downlink_bytes);
+    EXPECT_EQ(a.codecs[i].final_accuracy, b.codecs[i].final_accuracy);
+    EXPECT_EQ(a.codecs[i].dropped, b.codecs[i].dropped);
+  }
+}
+
+TEST(Remote, NumbersAreThoseOfOneProcess) {
+  for (const char* downlink : {"float32", "eden:bits=4,block=64"}) {
+    FederateOptions options = toy_options();
+    options.downlink = downlink;
+    options.drop = .2;
+    const ToyTask task;
+    const FederateResult local = federate(task, options);
+    for (const int ranks : {2, 4}) {
+      const Outcome remote = run(options, ranks);
+      expect_equal(local, remote.result);
+      EXPECT_TRUE(remote.warnings.empty());
+    }
+    EXPECT_GT(local.codecs[0].dropped, 0u);
+  }
+}
+
+TEST(Remote, ALostRankIsDroppedAndTheOthersGoOn) {
+  const Outcome o = run(toy_options(), 3, [](int rank, comm::Exchange& exchange, const ToyTask& task) {
+    if (rank == 1) return federate_rank(task, toy_options(), {}, exchange);
+    FederateCallbacks callbacks;
+    std::atomic<int> steps{0};
+    callbacks.stopped = [&] { return ++steps > 20; };
+    EXPECT_KPD_ERROR(kCancelled, "interrupted", federate_rank(task, toy_options(), callbacks, exchange));
+  });
+  ASSERT_EQ(o.result.codecs.size(), 2u);
+  EXPECT_EQ(o.result.codecs[1].rounds, 6u);
+  // Two of five clients of a round are rank 2's.
+  EXPECT_EQ(o.result.codecs[1].dropped, 12u);
+  EXPECT_EQ(o.result.codecs[1].clients_ok, 18u);
+  ASSERT_FALSE(o.warnings.empty());
+  EXPECT_NE(o.warnings.back().find("of rank 2: dropped: rank 2 is gone"), std::string::npos) << o.warnings.back();
+}
+
+TEST(Remote, AHostileRankIsRefusedAndNamed) {
+  FederateOptions options = toy_options();
+  options.codecs = {"eden:bits=2,block=64"};
+  options.rounds = 3;
+  const Outcome o = run(options, 3, [&](int rank, comm::Exchange& exchange, const ToyTask& task) {
+    if (rank == 1) return federate_rank(task, options, {}, exchange);
+    // Greets by the book, by echoing the server's greeting, then sends garbage for every client of every round.
+    std::vector<uint8_t> greeting;
+    ASSERT_EQ(exchange.receive(0, kControlTag, greeting, comm::Milliseconds(5000)), comm::Delivery::kReceived);
+    exchange.send(0, kControlTag, greeting);
+    for (int round = 0; round < 3; ++round) {
+      for (uint32_t slot : {1u, 3u}) exchange.send(0, kUpdateTag + slot, std::vector<uint8_t>(300, 0x4b));
+    }
+  });
+  // The first message of a slot is taken in round 1, the others as its extras: from round 2 on nothing comes, and the rank is
+  // gone.
+  const CodecResult& r = o.result.codecs[0];
+  EXPECT_EQ(r.clients_ok, 9u);
+  EXPECT_EQ(r.refused, 2u);
+  EXPECT_EQ(r.dropped, 4u);
+  ASSERT_FALSE(o.warnings.empty());
+  EXPECT_NE(o.warnings[0].find("of rank 2: refused: "), std::string::npos) << o.warnings[0];
+}
+
+TEST(Remote, UpdatesLongerThanTheLimitAreRefusedAndTheModelStays) {
+  FederateOptions options = toy_options();
+  options.codecs = {"float32"};
+  options.rounds = 2;
+  ServerOptions server;
+  server.max_norm = 1e-9;
+  const Outcome o = run(options, 2, {}, server);
+  EXPECT_EQ(o.result.codecs[0].refused, 10u);
+  EXPECT_EQ(o.result.codecs[0].clients_ok, 0u);
+  options.rounds = 1;
+  EXPECT_EQ(run(options, 2, {}, server).result.codecs[0].model, o.result.codecs[0].model);
+  EXPECT_NE(o.warnings[0].find("norm"), std::string::npos) << o.warnings[0];
+}
+
+TEST(Remote, OtherOptionsAreNamed) {
+  auto group = comm::make_inprocess_group(2);
+  const ToyTask task;
+  std::thread rank([&] {
+    FederateOptions other = toy_options();
+    other.batch = 11;
+    EXPECT_KPD_ERROR(kMismatch, "rank 0 was started with other options", federate_rank(task, other, {}, *group[1]));
+  });
+  EXPECT_KPD_ERROR(kMismatch, "rank 1 was started with other options", federate_server(task, toy_options(), {}, *group[0]));
+  rank.join();
+  auto alone = comm::make_inprocess_group(1);
+  EXPECT_KPD_ERROR(kInvalidArgument, "2 ranks or more", federate_server(task, toy_options(), {}, *alone[0]));
+}
+
+}  // namespace
+}  // namespace kpd::train
