@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <exception>
 #include <list>
 #include <thread>
 
@@ -18,6 +19,7 @@
 namespace kpd::comm {
 namespace {
 
+constexpr std::chrono::seconds kLastSends{5};
 constexpr size_t kReadAhead = 4;  // messages of a peer under way at once
 
 struct Outgoing {
@@ -53,6 +55,7 @@ class Mpi final : public Exchange {
   }
 
   ~Mpi() override {
+    failing_ = std::uncaught_exceptions() > 0;
     stop_ = true;
     inbox_->close();
     thread_.join();
@@ -111,17 +114,23 @@ class Mpi final : public Exchange {
     return good;
   }
 
-  // All pending work of a rank is either done or given up here; MPI_Finalize waits for the other ranks.
+  // MPI_Finalize waits for the other ranks, which wait for this one's messages. So what was sent still goes out; and a rank that
+  // fails leaves without it, by which mpirun knows to end the others. (MPI_Abort would end this process before it could say why.)
   void finish() {
-    bool clean = outgoing_.empty();
-    for (const auto& list : incoming_) clean = clean && list.empty();
-    if (!clean) {
-      // A peer will not take or give what is under way: MPI_Finalize would wait for it for ever.
-      MPI_Abort(comm_, 1);
-      return;
+    const auto deadline = std::chrono::steady_clock::now() + kLastSends;
+    while (!failing_ && unsent() > 0 && std::chrono::steady_clock::now() < deadline) {
+      if (!send_step()) std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
+    bool clean = !failing_ && unsent() == 0;
+    for (const auto& list : incoming_) clean = clean && list.empty();
+    if (!clean) return;
     MPI_Comm_free(&comm_);
     MPI_Finalize();
+  }
+
+  uint64_t unsent() {
+    const std::lock_guard lock(mutex_);
+    return unsent_;
   }
 
   bool busy() const {
@@ -221,7 +230,7 @@ class Mpi final : public Exchange {
 
   const ExchangeLimits limits_;
   std::thread thread_;
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, failing_{false};
   std::unique_ptr<Inbox> inbox_;
   int rank_ = 0, size_ = 1;
 

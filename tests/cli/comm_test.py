@@ -163,6 +163,16 @@ def case_a_lost_mpi_rank_ends_the_run(t):
     assert len(told) == 2 and all("another rank was lost" in line for line in told), err
 
 
+def case_an_mpi_rank_that_fails_says_why_and_ends_the_others(t):
+    need_engine(t, "mpi")
+    write_npy(t.path("x0.npy"), [1.0] * 100)
+    start = time.monotonic()
+    done = subprocess.run([*MPIRUN, "-n", "2", t.program, "mean", "--comm", "mpi", "x{rank}.npy", "--codec", "drive"],
+                          capture_output=True, text=True, timeout=100, cwd=t.folder, env={**os.environ, **ROOT_ENVIRONMENT})
+    assert done.returncode != 0 and time.monotonic() - start < 30, done
+    assert "kpd mean: x1.npy: " in done.stderr, done.stderr
+
+
 def namespaces(t, count):
     """Hosts with addresses of their own, joined by a bridge; Skip where the system refuses. Returns (names, clean-up)."""
     tag = f"kpd{os.getpid()}"

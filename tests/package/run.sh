@@ -15,6 +15,7 @@ mv "$work/staged" "$work/installed"
 cp -r "$here" "$work/project"
 
 components="core;io"
+[ ! -e "$(find "$work/installed" -name kpd-comm.cmake)" ] || components+=";comm"
 [ ! -e "$(find "$work/installed" -name kpd-train.cmake)" ] || components+=";train"
 "$cmake" -G Ninja -S "$work/project" -B "$work/out" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/installed" \
   -DPACKAGE_TEST_COMPONENTS="$components" -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
