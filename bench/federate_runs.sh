@@ -13,7 +13,7 @@ for seed in $seeds; do
     grep -q final_accuracy "$name.jsonl" 2>/dev/null && continue
     resume=()
     [ -e "$name.checkpoint" ] && resume=(--resume)
-    "$kpd" federate --task fashion-cnn --codec "$codec" --rounds "$rounds" --seed "$seed" --json --checkpoint "$name.checkpoint" "${resume[@]}" >>"$name.jsonl"
+    "$kpd" federate --task fashion-cnn --codec "$codec" --rounds "$rounds" --eval-every 10 --seed "$seed" --json --checkpoint "$name.checkpoint" "${resume[@]}" >>"$name.jsonl"
     rm -f "$name.checkpoint"
   done
 done
