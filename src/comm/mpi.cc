@@ -114,8 +114,9 @@ class Mpi final : public Exchange {
     return good;
   }
 
-  // MPI_Finalize waits for the other ranks, which wait for this one's messages. So what was sent still goes out; and a rank that
-  // fails leaves without it, by which mpirun knows to end the others. (MPI_Abort would end this process before it could say why.)
+  // MPI_Finalize waits for the other ranks, which wait for this one's messages. So what was sent still goes out; and a rank
+  // that fails leaves without it, by which mpirun knows to end the others. (MPI_Abort would end this process before it could
+  // say why.)
   void finish() {
     const auto deadline = std::chrono::steady_clock::now() + kLastSends;
     while (!failing_ && unsent() > 0 && std::chrono::steady_clock::now() < deadline) {

@@ -301,7 +301,8 @@ void Averager::Impl::allgather_rotated(uint64_t round, std::span<const TensorVie
   for_others([&](int r) { exchange.send(r, kFirstHop, own); });
   for (const std::span<float> part : mean) std::fill(part.begin(), part.end(), 0.0f);
   for (int r = 0; r < n; ++r) {
-    const Bytes message = r == rank ? std::move(own) : receive(r, kFirstHop);
+    const Bytes other = r == rank ? Bytes() : receive(r, kFirstHop);
+    const std::span<const uint8_t> message = r == rank ? own : other;
     const Stopwatch watch(&report->clock.seconds_decode);
     const MessageIds expected = ids(round, static_cast<uint64_t>(r), weights[static_cast<size_t>(r)]);
     decoder->decode_rotated_add(message, expected, share(r), mean, nullptr, str("rank ", r));
