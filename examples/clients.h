@@ -13,8 +13,10 @@
 inline constexpr int kClients = 10;
 inline constexpr size_t kPixels = 784;
 
-// Images of 784 numbers in [0, 1], client c's from c * size / kClients on. Ends the program with 77 if the data is not there.
-inline std::vector<float> load_images(int argc, char** argv, size_t most) {
+// Images of 784 numbers in [0, 1], client c's from c * size / kClients on: PROGRAM [FOLDER [IMAGES]], by default 6000. Ends the
+// program with 77 if the data is not there.
+inline std::vector<float> load_images(int argc, char** argv) {
+  const size_t most = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 6000;
   const std::string folder = argc > 1 ? argv[1] : "/usr/share/datasets/fashion-mnist";
   try {
     const kpd::io::IdxArray images = kpd::io::load_idx(folder + "/train-images-idx3-ubyte.gz");

@@ -40,7 +40,7 @@ Assignment assign(const std::vector<float>& images, const std::vector<float>& ce
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<float> images = load_images(argc, argv, 6000);
+  const std::vector<float> images = load_images(argc, argv);
   const double n = static_cast<double>(images.size() / kPixels / kClients * kClients);
   std::printf("%-24s %10s %18s\n", "codec", "MB sent", "squared distance");
   for (const char* codec : {"float32", "eden:bits=4", "eden:bits=1", "eden:bits=0.25", "hadamard-sq:bits=1", "qsgd:bits=2"}) {

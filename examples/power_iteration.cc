@@ -53,7 +53,7 @@ std::vector<float> iterate(const std::vector<float>& images, CompressedMean& mea
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<float> images = load_images(argc, argv, 6000);
+  std::vector<float> images = load_images(argc, argv);
   centre(images);
   CompressedMean floats("float32", kPixels);
   const std::vector<float> exact = iterate(images, floats, 100, 1.0f);

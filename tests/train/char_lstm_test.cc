@@ -111,16 +111,16 @@ TEST(CharLstm, StartsAsKerasDoesAndLearns) {
   std::vector<uint32_t> all(11);
   for (uint32_t i = 0; i < 11; ++i) all[i] = i;
   double first = 0, last = 0;
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < 6; ++i) {
     last = worker->step(all, 1.0f, unused);
     if (i == 0) first = last;
   }
-  EXPECT_LT(last, .8 * first);
+  EXPECT_LT(last, .9 * first);
   // The same steps give the same bits.
   const std::vector<float> trained(worker->parameters().begin(), worker->parameters().end());
   const auto other = task->make_worker();
   task->initialise(1, other->parameters());
-  for (int i = 0; i < 12; ++i) other->step(all, 1.0f, unused);
+  for (int i = 0; i < 6; ++i) other->step(all, 1.0f, unused);
   EXPECT_TRUE(std::equal(trained.begin(), trained.end(), other->parameters().begin()));
 }
 
