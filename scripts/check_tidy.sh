@@ -1,17 +1,15 @@
 #!/usr/bin/env bash
-# clang-tidy-14 with the short list of .clang-tidy over src/ and tools/: check_tidy.sh BUILD [FILE...]
+# clang-tidy-14 with the short list of .clang-tidy over src/: check_tidy.sh BUILD [FOLDER or FILE...]
+# ./check runs it over src, ./check --all over tools too, whose files take twice as long for their JSON and command line headers.
 # Left out: src/train and what else includes torch (a minute a file, all of it in torch's headers), the tests and the fuzzers.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 build=$(cd "${1:?usage: check_tidy.sh BUILD [FILE...]}" && pwd)
 shift
 cd "$root"
-if [ $# -gt 0 ]; then
-  files=("$@")
-else
-  mapfile -t files < <(find src tools -name '*.cc' | sort)
-  mapfile -t files < <(printf '%s\n' "${files[@]}" | grep -v '^src/train/' | xargs grep -L '#include <torch/')
-fi
+[ $# -gt 0 ] || set -- src
+mapfile -t files < <(find "$@" -name '*.cc' | sort)
+mapfile -t files < <(printf '%s\n' "${files[@]}" | grep -v '^src/train/' | xargs grep -L '#include <torch/')
 # Only files that the build compiles have a command there.
 mapfile -t files < <(printf '%s\n' "${files[@]}" | while read -r file; do
   if grep -q "\"$root/$file\"" "$build/compile_commands.json"; then echo "$file"; fi

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "train/torch_tools.h"

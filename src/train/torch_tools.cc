@@ -1,6 +1,8 @@
 // train: what the tasks on libtorch share (torch_tools.h).
 #include "train/torch_tools.h"
 
+#include <torch/version.h>
+
 #include "kpd/base/cpu.h"
 
 namespace kpd::train {
