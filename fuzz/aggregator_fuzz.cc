@@ -17,13 +17,7 @@ using namespace kpd;
 using namespace kpd::gradient;
 using Bytes = std::vector<uint8_t>;
 
-const Manifest& manifest() {
-  static const Manifest m = {{"a", DType::kFloat32, {64}},
-                             {"b", DType::kBFloat16, {10, 13}},
-                             {"c", DType::kFloat32, {3}},
-                             {"d", DType::kFloat16, {0}}};
-  return m;
-}
+using fuzz::manifest;
 constexpr double kMaxNorm = 1e6;
 constexpr uint64_t kMaxWeight = 1000;
 

@@ -85,13 +85,7 @@ void read_file(std::span<const uint8_t> stream) {
   }
 }
 
-const Manifest& manifest() {
-  static const Manifest m = {{"a", DType::kFloat32, {64}},
-                             {"b", DType::kBFloat16, {10, 13}},
-                             {"c", DType::kFloat32, {3}},
-                             {"d", DType::kFloat16, {0}}};
-  return m;
-}
+using fuzz::manifest;
 constexpr MessageIds kIds{11, 12, 13, 14, 15};
 
 struct Receiver {

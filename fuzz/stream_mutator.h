@@ -21,6 +21,15 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace kpd::gradient::fuzz {
 
+// Of the messages that the fuzzers' receivers expect.
+inline const Manifest& manifest() {
+  static const Manifest m = {{"a", DType::kFloat32, {64}},
+                             {"b", DType::kBFloat16, {10, 13}},
+                             {"c", DType::kFloat32, {3}},
+                             {"d", DType::kFloat16, {0}}};
+  return m;
+}
+
 class StreamMutator {
  public:
   // `hash` is the manifest hash that a message should carry.

@@ -27,7 +27,13 @@ struct OpenTensor {
   TensorKeys keys;
 };
 
-// Decodes one segment; an Error gets the stream's name and the place within the stream.
+// Throws a segment's Error again with the stream's name and the place within the stream.
+[[noreturn]] void throw_in_part(const Error& e, const Part& part, std::span<const uint8_t> stream, std::string_view name) {
+  const uint64_t at = static_cast<uint64_t>(part.bytes.data() - stream.data());
+  throw Error(e.code(), str(name, ": tensor ", part.tensor, ", segment at byte ", at, ": ", e.what()));
+}
+
+// Decodes one segment.
 enum class Into { kSet, kAdd, kAddRotated };
 
 uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint8_t> stream, std::string_view name,
@@ -55,8 +61,7 @@ uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint
     }
     return saturated;
   } catch (const Error& e) {
-    const uint64_t at = static_cast<uint64_t>(part.bytes.data() - stream.data());
-    throw Error(e.code(), str(name, ": tensor ", part.tensor, ", segment at byte ", at, ": ", e.what()));
+    throw_in_part(e, part, stream, name);
   }
 }
 
@@ -65,8 +70,7 @@ double part_norm2(const Part& part, const OpenTensor& t, std::span<const uint8_t
   try {
     return std::ldexp(t.codec->decoded_norm2(part.bytes, part.shape, t.keys, scratch), 2 * t.record.params.exponent);
   } catch (const Error& e) {
-    const uint64_t at = static_cast<uint64_t>(part.bytes.data() - stream.data());
-    throw Error(e.code(), str(name, ": tensor ", part.tensor, ", segment at byte ", at, ": ", e.what()));
+    throw_in_part(e, part, stream, name);
   }
 }
 

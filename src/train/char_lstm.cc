@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "train/torch_tools.h"
@@ -47,10 +45,7 @@ class CharLstmWorker final : public Worker {
     for (const uint32_t example : batch) rows.push_back(data_.train.data() + uint64_t{example} * (kSequence + 1));
     const auto [inputs, targets] = load(rows);
     const Tensor loss = at::cross_entropy_loss(scores(inputs), targets, {}, at::Reduction::Mean, kPad);
-    const auto gradients = torch::autograd::grad({loss}, model_.tensors());
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < gradients.size(); ++i) model_.tensors()[i].sub_(gradients[i], rate);
-    return loss.item<double>();
+    return model_.descend(loss, rate);
   }
 
   TestSum evaluate(uint64_t first, uint64_t count) override {

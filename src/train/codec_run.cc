@@ -31,6 +31,9 @@ double squared_norm(std::span<const float> values) {
   return sum;
 }
 
+// The rank that trains the i-th client of a round; rank 0 is the server.
+int training_rank(size_t i, int ranks) { return 1 + static_cast<int>(i % static_cast<size_t>(ranks - 1)); }
+
 gradient::Encoder make_encoder(const Federation& federation, const std::string& codec, gradient::RunSecret secret,
                                int threads) {
   gradient::EncodeOptions options;
@@ -180,8 +183,7 @@ void CodecRun::collect_clients(uint64_t round, comm::Exchange& exchange, const S
   std::vector<Client*> sent;
   for (size_t i = 0; i < chosen_.size(); ++i) {
     if (chosen_[i].vanished) continue;
-    const int rank = 1 + static_cast<int>(i % static_cast<size_t>(exchange.size() - 1));
-    senders.push_back({rank, chosen_[i].id, kUpdateTag + static_cast<uint32_t>(i)});
+    senders.push_back({training_rank(i, exchange.size()), chosen_[i].id, kUpdateTag + static_cast<uint32_t>(i)});
     sent.push_back(&chosen_[i]);
   }
   const std::vector<gradient::Verdict> verdicts = collect_updates(exchange, senders, server.timeout, *aggregator_);
@@ -214,8 +216,7 @@ void CodecRun::follow_round(uint64_t round, std::span<const uint8_t> downlink, c
   receive_model(round, downlink);
   std::vector<uint32_t> own;
   for (size_t i = 0; i < chosen_.size(); ++i) {
-    const int rank = 1 + static_cast<int>(i % static_cast<size_t>(exchange.size() - 1));
-    if (rank == exchange.rank() && !chosen_[i].vanished) own.push_back(static_cast<uint32_t>(i));
+    if (training_rank(i, exchange.size()) == exchange.rank() && !chosen_[i].vanished) own.push_back(static_cast<uint32_t>(i));
   }
   std::mutex sending;
   parallel_for(own.size(), static_cast<int>(federation_.workers.size()), [&](size_t k, int worker) {
@@ -230,20 +231,6 @@ void CodecRun::follow_round(uint64_t round, std::span<const uint8_t> downlink, c
   });
   if (stopped()) fail(ErrorCode::kCancelled, "interrupted");
   state_.round = round;
-}
-
-// base_ = the model that the server's message makes.
-void CodecRun::receive_model(uint64_t round, std::span<const uint8_t> message) {
-  base_hash_ = 0;
-  if (sends_difference_) {
-    base_ = state_.client_model;
-    base_hash_ = hash64(bytes_of(base_));
-    decoder_->decode_add(message, ids(round, kServerId, 1), 1.0f, tensors(base_), nullptr, "model of the server");
-    state_.client_model = base_;
-  } else {
-    decoder_->decode(message, ids(round, kServerId, 1), tensors(base_), nullptr, "model of the server");
-  }
-  base_hash_ = hash64(bytes_of(base_));
 }
 
 void CodecRun::choose_clients(uint64_t round) {
@@ -264,22 +251,37 @@ void CodecRun::choose_clients(uint64_t round) {
 
 // Sets base_ to what the clients decode and returns the bytes of the message.
 uint64_t CodecRun::send_model(uint64_t round) {
-  uint64_t bytes = 0;
+  begin_model();
   if (sends_difference_) {
-    base_ = state_.client_model;
-    base_hash_ = hash64(bytes_of(base_));
     for (size_t i = 0; i < base_.size(); ++i) average_[i] = state_.model[i] - base_[i];
-    const gradient::MessageIds server = ids(round, kServerId, 1);
-    bytes = downlink_encoder_->encode_message(views(average_), server, downlink_message_);
-    decoder_->decode_add(std::span(downlink_message_).first(bytes), server, 1.0f, tensors(base_));
+  }
+  const uint64_t bytes = downlink_encoder_->encode_message(views(sends_difference_ ? average_ : state_.model),
+                                                           ids(round, kServerId, 1), downlink_message_);
+  decode_model(round, std::span(downlink_message_).first(bytes));
+  return bytes;
+}
+
+// Sets base_ to the model that the server's message makes.
+void CodecRun::receive_model(uint64_t round, std::span<const uint8_t> message) {
+  begin_model();
+  decode_model(round, message);
+  if (sends_difference_) state_.client_model = base_;
+}
+
+// What the clients have before the round, and its hash; 0: they need not have any particular model.
+void CodecRun::begin_model() {
+  if (sends_difference_) base_ = state_.client_model;
+  base_hash_ = sends_difference_ ? hash64(bytes_of(base_)) : 0;
+}
+
+void CodecRun::decode_model(uint64_t round, std::span<const uint8_t> message) {
+  const gradient::MessageIds server = ids(round, kServerId, 1);
+  if (sends_difference_) {
+    decoder_->decode_add(message, server, 1.0f, tensors(base_), nullptr, "model of the server");
   } else {
-    base_hash_ = 0;  // a client need not have any particular model before
-    const gradient::MessageIds server = ids(round, kServerId, 1);
-    bytes = downlink_encoder_->encode_message(views(state_.model), server, downlink_message_);
-    decoder_->decode(std::span(downlink_message_).first(bytes), server, tensors(base_));
+    decoder_->decode(message, server, tensors(base_), nullptr, "model of the server");
   }
   base_hash_ = hash64(bytes_of(base_));
-  return bytes;
 }
 
 void CodecRun::train_client(Client& client, uint64_t round, int worker_index) {

@@ -69,6 +69,8 @@ class CodecRun {
   void choose_clients(uint64_t round);
   uint64_t send_model(uint64_t round);
   void receive_model(uint64_t round, std::span<const uint8_t> message);
+  void begin_model();
+  void decode_model(uint64_t round, std::span<const uint8_t> message);
   void collect_clients(uint64_t round, comm::Exchange& exchange, const ServerOptions& server);
   void train_client(Client& client, uint64_t round, int worker);
   void train_locally(Client& client, uint64_t round, Worker& worker);

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "train/torch_tools.h"
@@ -69,10 +67,7 @@ class ImageCnnWorker final : public Worker {
     Tensor hidden = features(images) * drop_pooled;
     hidden = at::relu(at::linear(hidden, tensors_[4], tensors_[5])) * drop_hidden;
     const Tensor loss = at::cross_entropy_loss(at::linear(hidden, tensors_[6], tensors_[7]), labels);
-    const auto gradients = torch::autograd::grad({loss}, tensors_);
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < gradients.size(); ++i) tensors_[i].sub_(gradients[i], rate);
-    return loss.item<double>();
+    return model_.descend(loss, rate);
   }
 
   TestSum evaluate(uint64_t first, uint64_t count) override {

@@ -1,6 +1,7 @@
 // train: what the tasks on libtorch share (torch_tools.h).
 #include "train/torch_tools.h"
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/version.h>
 
 #include "kpd/base/cpu.h"
@@ -18,6 +19,13 @@ TorchModel::TorchModel(const gradient::Manifest& manifest) {
     tensors_.push_back(flat_.narrow(0, offset, n).view(shape).detach().requires_grad_(true));
     offset += n;
   }
+}
+
+double TorchModel::descend(const at::Tensor& loss, float rate) {
+  const auto gradients = torch::autograd::grad({loss}, tensors_);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < gradients.size(); ++i) tensors_[i].sub_(gradients[i], rate);
+  return loss.item<double>();
 }
 
 std::vector<std::pair<std::string, std::string>> torch_environment() {

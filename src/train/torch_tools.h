@@ -9,6 +9,7 @@
 // Not <torch/torch.h>, which takes twice as long to compile.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kpd/gradient/message.h"
 
@@ -25,6 +26,8 @@ class TorchModel {
   explicit TorchModel(const gradient::Manifest& manifest);
   std::span<float> flat() { return {flat_.data_ptr<float>(), static_cast<size_t>(flat_.numel())}; }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  // parameters -= rate * gradient of the loss; returns the loss.
+  double descend(const at::Tensor& loss, float rate);
 
  private:
   at::Tensor flat_;

@@ -17,21 +17,6 @@
 namespace kpd::train {
 namespace {
 
-FederateOptions toy_options() {
-  FederateOptions options;
-  options.codecs = {"float32"};
-  options.rounds = 12;
-  options.clients = 20;
-  options.examples_per_client = 40;
-  options.clients_per_round = 5;
-  options.batch = 10;
-  options.client_lr = 0.05;
-  options.server_lr = 0.03;
-  options.eval_every = 4;
-  options.seed = 3;
-  return options;
-}
-
 class Folder {
  public:
   Folder() {

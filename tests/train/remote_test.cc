@@ -14,18 +14,11 @@
 namespace kpd::train {
 namespace {
 
-FederateOptions toy_options() {
-  FederateOptions options;
+FederateOptions remote_options() {
+  FederateOptions options = toy_options();
   options.codecs = {"eden:bits=2,block=64", "float32"};
   options.rounds = 6;
-  options.clients = 20;
-  options.examples_per_client = 40;
-  options.clients_per_round = 5;
-  options.batch = 10;
-  options.client_lr = 0.05;
-  options.server_lr = 0.03;
   options.eval_every = 3;
-  options.seed = 3;
   return options;
 }
 
@@ -69,7 +62,7 @@ void expect_equal(const FederateResult& a, const FederateResult& b) {
 
 TEST(Remote, NumbersAreThoseOfOneProcess) {
   for (const char* downlink : {"float32", "eden:bits=4,block=64"}) {
-    FederateOptions options = toy_options();
+    FederateOptions options = remote_options();
     options.downlink = downlink;
     options.drop = .2;
     const ToyTask task;
@@ -84,12 +77,12 @@ TEST(Remote, NumbersAreThoseOfOneProcess) {
 }
 
 TEST(Remote, ALostRankIsDroppedAndTheOthersGoOn) {
-  const Outcome o = run(toy_options(), 3, [](int rank, comm::Exchange& exchange, const ToyTask& task) {
-    if (rank == 1) return federate_rank(task, toy_options(), {}, exchange);
+  const Outcome o = run(remote_options(), 3, [](int rank, comm::Exchange& exchange, const ToyTask& task) {
+    if (rank == 1) return federate_rank(task, remote_options(), {}, exchange);
     FederateCallbacks callbacks;
     std::atomic<int> steps{0};
     callbacks.stopped = [&] { return ++steps > 20; };
-    EXPECT_KPD_ERROR(kCancelled, "interrupted", federate_rank(task, toy_options(), callbacks, exchange));
+    EXPECT_KPD_ERROR(kCancelled, "interrupted", federate_rank(task, remote_options(), callbacks, exchange));
   });
   ASSERT_EQ(o.result.codecs.size(), 2u);
   EXPECT_EQ(o.result.codecs[1].rounds, 6u);
@@ -101,7 +94,7 @@ TEST(Remote, ALostRankIsDroppedAndTheOthersGoOn) {
 }
 
 TEST(Remote, AHostileRankIsRefusedAndNamed) {
-  FederateOptions options = toy_options();
+  FederateOptions options = remote_options();
   options.codecs = {"eden:bits=2,block=64"};
   options.rounds = 3;
   const Outcome o = run(options, 3, [&](int rank, comm::Exchange& exchange, const ToyTask& task) {
@@ -125,7 +118,7 @@ TEST(Remote, AHostileRankIsRefusedAndNamed) {
 }
 
 TEST(Remote, UpdatesLongerThanTheLimitAreRefusedAndTheModelStays) {
-  FederateOptions options = toy_options();
+  FederateOptions options = remote_options();
   options.codecs = {"float32"};
   options.rounds = 2;
   ServerOptions server;
@@ -142,14 +135,14 @@ TEST(Remote, OtherOptionsAreNamed) {
   auto group = comm::make_inprocess_group(2);
   const ToyTask task;
   std::thread rank([&] {
-    FederateOptions other = toy_options();
+    FederateOptions other = remote_options();
     other.batch = 11;
     EXPECT_KPD_ERROR(kMismatch, "rank 0 was started with other options", federate_rank(task, other, {}, *group[1]));
   });
-  EXPECT_KPD_ERROR(kMismatch, "rank 1 was started with other options", federate_server(task, toy_options(), {}, *group[0]));
+  EXPECT_KPD_ERROR(kMismatch, "rank 1 was started with other options", federate_server(task, remote_options(), {}, *group[0]));
   rank.join();
   auto alone = comm::make_inprocess_group(1);
-  EXPECT_KPD_ERROR(kInvalidArgument, "2 ranks or more", federate_server(task, toy_options(), {}, *alone[0]));
+  EXPECT_KPD_ERROR(kInvalidArgument, "2 ranks or more", federate_server(task, remote_options(), {}, *alone[0]));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kpd/train/federate.h"
 #include "kpd/train/task.h"
 
 namespace kpd::train {
@@ -110,6 +111,21 @@ class ToyWorker final : public Worker {
   const ToyTask& task_;
   std::vector<float> model_;
 };
+
+inline FederateOptions toy_options() {
+  FederateOptions options;
+  options.codecs = {"float32"};
+  options.rounds = 12;
+  options.clients = 20;
+  options.examples_per_client = 40;
+  options.clients_per_round = 5;
+  options.batch = 10;
+  options.client_lr = 0.05;
+  options.server_lr = 0.03;
+  options.eval_every = 4;
+  options.seed = 3;
+  return options;
+}
 
 inline std::unique_ptr<Worker> ToyTask::make_worker() const { return std::make_unique<ToyWorker>(*this); }
 

@@ -307,12 +307,8 @@ void check_engine_options(const FederateArgs& args) {
     server_options(args);
     return;
   }
-  const std::pair<const char*, const std::string*> kOnlyThere[] = {
-      {"--ranks", &args.engine.ranks},     {"--rank", &args.engine.rank},       {"--store", &args.engine.store},
-      {"--address", &args.engine.address}, {"--timeout", &args.engine.timeout}, {"--max-norm", &args.max_norm}};
-  for (const auto& [option, value] : kOnlyThere) {
-    if (!value->empty()) usage(option, " belongs to --comm ENGINE");
-  }
+  args.engine.refuse_others();
+  if (!args.max_norm.empty()) usage("--max-norm belongs to --comm ENGINE");
 }
 
 int run_federate(const FederateArgs& args) {
@@ -409,8 +405,7 @@ void add_options(CLI::App& app, FederateArgs& args) {
       "fashion-cnn (default) and emnist-cnn: the EMNIST network of EDEN's experiments; shakespeare-lstm: their text network");
   add(app, "--data", args.data, "PATH",
       "a folder of images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist), or "
-      "a file of "
-      "roles, a JSON line {\"client\": ..., \"text\": ...} each");
+      "a file of roles, a JSON line {\"client\": ..., \"text\": ...} each");
   add(app, "--codec", args.codecs, "SPEC",
       "of the clients' updates, e.g. eden:bits=1; may be repeated: one run each; `kpd codecs` lists them");
   add(app, "--downlink", args.downlink, "SPEC",

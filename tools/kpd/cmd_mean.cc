@@ -131,17 +131,6 @@ MeanPlan make_plan(const MeanArgs& args) {
   return plan;
 }
 
-// Without an engine these say nothing.
-void refuse_without_engine(const MeanArgs& args) {
-  const std::pair<const char*, const std::string*> kOnlyThere[] = {
-      {"--pattern", &args.pattern},       {"--second", &args.second},      {"--ranks", &args.engine.ranks},
-      {"--rank", &args.engine.rank},      {"--store", &args.engine.store}, {"--address", &args.engine.address},
-      {"--timeout", &args.engine.timeout}};
-  for (const auto& [option, value] : kOnlyThere) {
-    if (!value->empty()) usage(option, " belongs to --comm ENGINE");
-  }
-}
-
 RankPlan make_rank_plan(const MeanArgs& args) {
   const std::pair<const char*, const std::string*> kNotThere[] = {
       {"--clients", &args.clients}, {"--loss", &args.loss}, {"--link", &args.link}, {"--repeats", &args.repeats}};
@@ -160,7 +149,6 @@ RankPlan make_rank_plan(const MeanArgs& args) {
     plan.second = as_usage("--second", [&] { return gradient::Codec::parse(args.second); });
   }
   plan.files = args.files;
-  if (args.files.size() == 1) plan.files_pattern = args.files[0];
   if (!args.synthetic.empty()) {
     plan.synthetic = as_usage("--synthetic", [&] { return gradient::SyntheticSpec::parse(args.synthetic); });
     plan.synthetic_text = args.synthetic;
@@ -187,7 +175,9 @@ int run_mean(const MeanArgs& args) {
     choose_engine_program(args.engine, "mean");
     return run_ranks(make_rank_plan(args), args.engine);
   }
-  refuse_without_engine(args);
+  args.engine.refuse_others();
+  if (!args.pattern.empty()) usage("--pattern belongs to --comm ENGINE");
+  if (!args.second.empty()) usage("--second belongs to --comm ENGINE");
   const MeanPlan plan = make_plan(args);
   std::vector<CodecFigures> figures = run_trials(plan);
   if (plan.keep_mean) {

@@ -5,7 +5,6 @@
 
 #include "delegate.h"
 #include "kpd/base/error.h"
-#include "kpd/base/spec.h"
 #include "kpd/comm/inprocess.h"
 #include "signals.h"
 
@@ -59,19 +58,21 @@ void EngineOptions::add(CLI::App& app, int command_timeout) {
   tool::add(app, "--timeout", timeout, "S", str("seconds to wait for a rank (default ", command_timeout, ")"));
 }
 
+void EngineOptions::refuse_others() const {
+  const std::pair<const char*, const std::string*> kOthers[] = {
+      {"--ranks", &ranks}, {"--rank", &rank}, {"--store", &store}, {"--address", &address}, {"--timeout", &timeout}};
+  for (const auto& [option, value] : kOthers) {
+    if (!value->empty()) usage(option, " belongs to --comm ENGINE");
+  }
+}
+
 comm::Milliseconds EngineOptions::wait(double default_seconds) const {
   const double seconds = timeout.empty() ? default_seconds : parse_real("--timeout", timeout, 0.001, 1e6);
   return comm::Milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
 void choose_engine_program(const EngineOptions& o, const std::string& command) {
-  bool known = false;
-  for (const std::string_view name : kEngines) known = known || name == o.comm;
-  if (!known) {
-    const std::string_view near = nearest_word(o.comm, kEngines);
-    usage("--comm ", o.comm, ": expected inprocess, mpi or gloo",
-          near.empty() ? std::string() : str("; did you mean '", near, "'?"));
-  }
+  parse_choice("--comm", o.comm, kEngines);
   o.wait();
   if (o.comm != "gloo") {
     refuse(o.rank, "--rank", o);

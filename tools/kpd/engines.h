@@ -16,6 +16,7 @@ struct EngineOptions {
   std::string comm, ranks, rank, store, address, timeout;
   void add(CLI::App& app, int command_timeout = 60);
   bool used() const { return !comm.empty(); }
+  void refuse_others() const;                                  // without --comm: throws UsageError for one that was given
   comm::Milliseconds wait(double default_seconds = 60) const;  // --timeout
 };
 

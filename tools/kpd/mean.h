@@ -92,8 +92,7 @@ struct RankPlan {
   std::vector<gradient::Codec> codecs;
   std::optional<gradient::Codec> second;
   std::string pattern;
-  std::string files_pattern;       // one path in which {rank} stands for the rank; empty: `files` or `synthetic`
-  std::vector<std::string> files;  // one a rank
+  std::vector<std::string> files;  // one a rank, or one in whose name {rank} stands for it
   std::optional<gradient::SyntheticSpec> synthetic;
   std::string synthetic_text;
   uint64_t dim = 0, trials = 1, seed = 1;

@@ -159,11 +159,11 @@ class Rank {
       make_synthetic(rank_, x_);
       return;
     }
-    if (plan_.files_pattern.empty() && plan_.files.size() != static_cast<size_t>(ranks_)) {
+    if (plan_.files.size() != 1 && plan_.files.size() != static_cast<size_t>(ranks_)) {
       usage("FILE...: ", plan_.files.size(), " files for ", ranks_,
             " ranks; give one a rank, or one name in which {rank} stands");
     }
-    std::string path = plan_.files_pattern.empty() ? plan_.files[static_cast<size_t>(rank_)] : plan_.files_pattern;
+    std::string path = plan_.files[plan_.files.size() == 1 ? 0 : static_cast<size_t>(rank_)];
     if (const size_t at = path.find("{rank}"); at != std::string::npos) path.replace(at, 6, std::to_string(rank_));
     const auto source = file_source({path});
     manifest_ = source->manifest();

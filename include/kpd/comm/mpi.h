@@ -8,9 +8,9 @@
 namespace kpd::comm {
 
 // Starts MPI; at most once in a process. All MPI calls are made by one thread of the engine, which moves messages while the
-// caller computes. If the group ends in order (no peer was lost, every rank destroys its Exchange) MPI is finalized, which
-// waits for all ranks; if `abort()` was called or a message could not be delivered, the process leaves without it, and mpirun
-// ends the other ranks. Throws Error(kInternal) if MPI cannot start.
+// caller computes. Where every rank destroys its Exchange in order, MPI is finalized, which waits for all ranks. One that is
+// destroyed by an exception, or with messages that nobody takes, leaves MPI as it is; when its process ends, mpirun ends the
+// other ranks. Throws Error(kInternal) if MPI cannot start.
 std::unique_ptr<Exchange> make_mpi(const ExchangeLimits& limits = {});
 
 }  // namespace kpd::comm

@@ -129,6 +129,7 @@ struct Averager::Impl {
 
   // The next chunk of an encoder, empty after the last.
   Bytes next_chunk(Encoder& from, EncodeReport* encoded = nullptr);
+  Bytes whole_message(uint64_t round, std::span<const TensorView> x);
   void feed(StreamDecoder& to, int from, std::span<const uint8_t> bytes);
   template <class Each>
   void for_others(const Each& each) const;
@@ -225,6 +226,13 @@ Bytes Averager::Impl::next_chunk(Encoder& from, EncodeReport* encoded) {
   return {chunk.begin(), chunk.begin() + static_cast<std::ptrdiff_t>(bytes)};
 }
 
+Bytes Averager::Impl::whole_message(uint64_t round, std::span<const TensorView> x) {
+  const Stopwatch watch(&report->clock.seconds_encode);
+  Bytes message(encoder->max_bytes());
+  message.resize(encoder->encode_message(x, ids(round, static_cast<uint64_t>(rank), options.weight), message));
+  return message;
+}
+
 void Averager::Impl::feed(StreamDecoder& to, int from, std::span<const uint8_t> bytes) {
   const Stopwatch watch(&report->clock.seconds_decode);
   try {
@@ -245,11 +253,7 @@ void Averager::Impl::discard_late(uint64_t round) {
 }
 
 void Averager::Impl::gather(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean) {
-  Bytes message(encoder->max_bytes());
-  {
-    const Stopwatch watch(&report->clock.seconds_encode);
-    message.resize(encoder->encode_message(x, ids(round, static_cast<uint64_t>(rank), options.weight), message));
-  }
+  Bytes message = whole_message(round, x);
   if (rank != 0) {
     exchange.send(0, update_tag(round), std::move(message));
     const Stopwatch watch(&report->clock.seconds_exchange);
@@ -293,11 +297,7 @@ void Averager::Impl::allgather(uint64_t round, std::span<const TensorView> x, st
 
 // Dithered codes are summed before one inverse rotation, message by message.
 void Averager::Impl::allgather_rotated(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean) {
-  Bytes own(encoder->max_bytes());
-  {
-    const Stopwatch watch(&report->clock.seconds_encode);
-    own.resize(encoder->encode_message(x, ids(round, static_cast<uint64_t>(rank), options.weight), own));
-  }
+  const Bytes own = whole_message(round, x);
   for_others([&](int r) { exchange.send(r, kFirstHop, own); });
   for (const std::span<float> part : mean) std::fill(part.begin(), part.end(), 0.0f);
   for (int r = 0; r < n; ++r) {
