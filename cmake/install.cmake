@@ -5,8 +5,9 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kpd)
 
 set(core_folders base transform quant coding gradient comm)
 set(io_folders io)
+set(llm_folders llm)
 set(train_folders train)
-foreach(component core io comm train)
+foreach(component core io llm comm train)
   if(TARGET kpd_${component})
     install(TARGETS kpd_${component} EXPORT kpd_${component} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
             INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -36,6 +36,7 @@ LIBRARIES = {
     "torch/": {"train", "diffusion"},
     "c10/": {"train", "diffusion"},
     "ATen/": {"train", "diffusion"},
+    "pcre2.h": {"llm"},
     "mpi.h": {"comm"},
     "gloo/": {"train"},
     "CLI/": set(),

@@ -1,0 +1,53 @@
+// io: the weight tensors of a model, whatever files hold them: one GGUF file, one safetensors file, or a Hugging Face folder
+// with model.safetensors or the shards of model.safetensors.index.json.
+//
+// Everything is mapped, nothing is copied. Names are those of the file.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "kpd/base/block_type.h"
+#include "kpd/base/limits.h"
+#include "kpd/io/file.h"
+
+namespace kpd::io {
+
+struct WeightEntry {
+  std::string name;
+  BlockType type = BlockType::kF32;
+  std::vector<uint64_t> shape;     // outermost first: a matrix is [rows, columns], a block lies along the columns
+  std::span<const uint8_t> bytes;  // in the mapping
+  uint64_t count() const;          // product of the shape
+};
+
+// Movable; thread-compatible.
+class Weights {
+ public:
+  // Throws Error(kIo | kCorruptData | kUnsupported | kLimitExceeded) naming file, byte or tensor, and what was expected.
+  static Weights open(const std::string& path, const Limits& limits = {});
+
+  const std::string& name() const { return name_; }  // the path as given
+  const std::vector<WeightEntry>& tensors() const { return tensors_; }
+  const WeightEntry* find(std::string_view name) const;  // null if there is none
+  uint64_t bytes() const;                                // of all tensors
+
+  // Tells the system that the tensor's mapped pages will not be read again soon: what repacking a tensor costs in memory ends
+  // here.
+  void drop_pages(const WeightEntry& tensor) const;
+
+  // For the readers of the formats: a file whose bytes the entries point into.
+  Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors);
+
+ private:
+  std::string name_;
+  std::vector<MappedFile> files_;
+  std::vector<WeightEntry> tensors_;
+  std::unordered_map<std::string_view, size_t> by_name_;
+};
+
+}  // namespace kpd::io

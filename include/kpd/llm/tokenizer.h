@@ -1,0 +1,78 @@
+// llm: text to token ids and back, as the model's own tokenizer does it: byte-level BPE and SentencePiece-style BPE with byte
+// fallback, from tokenizer.json (Hugging Face) or from a GGUF file's metadata.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kpd::io {
+class GgufMetadata;
+}
+
+namespace kpd::llm {
+
+using TokenId = int32_t;
+
+struct EncodeOptions {
+  bool add_special = true;    // what the tokenizer puts around a text by itself (BOS, EOS)
+  bool parse_special = true;  // text that spells a special token ("<|im_start|>") becomes that token
+};
+
+// Immutable after construction; all const members are thread-safe.
+class Tokenizer {
+ public:
+  // `directory` holds tokenizer.json and, where there is one, tokenizer_config.json and generation_config.json.
+  // Throws Error(kIo | kCorruptData | kUnsupported) naming the file and the part.
+  static Tokenizer from_directory(const std::string& directory);
+  // The texts of those files; `name` is named in errors. tokenizer_config may be empty.
+  static Tokenizer from_json(std::string_view tokenizer, std::string_view tokenizer_config, std::string_view name);
+  static Tokenizer from_gguf(const io::GgufMetadata& metadata);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Malformed UTF-8 is replaced as Hugging Face's from_utf8_lossy does (U+FFFD).
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // Ids out of range are refused: Error(kInvalidArgument). skip_special leaves special tokens out.
+  std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
+
+  size_t vocabulary_size() const;                             // added tokens included
+  std::string_view token(TokenId id) const;                   // as the vocabulary spells it
+  std::optional<TokenId> find(std::string_view token) const;  // by that spelling
+  bool is_special(TokenId id) const;
+  std::optional<TokenId> bos() const;
+  std::optional<TokenId> eos() const;
+  std::span<const TokenId> end_of_turn()
+      const;                                 // every token that ends a generation (EOS, <|im_end|>, <|eot_id|> ...), ascending
+  bool adds_bos() const;                     // encode(add_special) puts BOS first
+  const std::string& chat_template() const;  // Jinja source; empty if there is none
+
+ private:
+  friend class TokenStream;
+  struct Parts;
+  explicit Tokenizer(std::unique_ptr<const Parts> parts);
+  std::unique_ptr<const Parts> parts_;
+};
+
+// Decodes token by token and gives out whole UTF-8 characters only. The pieces joined equal decode() of all tokens. The
+// tokenizer must outlive it. Thread-compatible.
+class TokenStream {
+ public:
+  explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = true);
+  std::string push(TokenId token);  // the text that is complete by now; may be empty
+  std::string finish();             // what is left, incomplete characters as U+FFFD
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool skip_special_;
+  bool first_ = true;
+  std::string pending_;
+};
+
+}  // namespace kpd::llm
