@@ -35,6 +35,9 @@ class Weights {
   const std::vector<WeightEntry>& tensors() const { return tensors_; }
   const WeightEntry* find(std::string_view name) const;  // null if there is none
   uint64_t bytes() const;                                // of all tensors
+  // The first file's content and path: of a GGUF model, the file.
+  std::span<const uint8_t> first_file() const { return files_.empty() ? std::span<const uint8_t>() : files_[0].bytes(); }
+  const std::string& first_file_name() const { return files_.empty() ? name_ : files_[0].name(); }
 
   // Tells the system that the tensor's mapped pages will not be read again soon: what repacking a tensor costs in memory ends
   // here.

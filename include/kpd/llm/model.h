@@ -1,0 +1,105 @@
+// llm: a language model loaded from files: one forward pass for every family, over ragged batches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kpd/io/weights.h"
+#include "kpd/llm/kv_cache.h"
+#include "kpd/llm/linear.h"
+#include "kpd/llm/model_description.h"
+#include "kpd/llm/tokenizer.h"
+
+namespace kpd::llm {
+
+// The tokens that one sequence adds in a step, and which of them want logits.
+struct BatchPart {
+  SequenceId sequence = 0;
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;  // empty: those that follow what the cache holds
+  enum class Want { kNone, kLast, kList, kAll } want = Want::kLast;
+  std::vector<uint32_t> rows;  // of kList: indices into tokens, ascending
+};
+
+// Cosines and sines of one rope for rows of a batch, each [n_rows, n_rotated / 2].
+struct RopeAngles {
+  std::vector<float> cosines, sines;
+};
+
+// A batch laid out in rows, one per token.
+struct BatchRows {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  std::vector<int32_t> contexts;  // positions that the row's sequence reaches in this batch
+  std::vector<uint32_t> wanted;   // rows that want logits
+  std::vector<RopeAngles> angles;  // of each of the description's ropes
+  CacheBatch cache;               // its spans point into positions: movable, not copyable in use
+};
+
+// The linear groups of a layer, by what they read.
+enum class LinearSite { kQkv, kOutput, kGateUp, kDown, kHead };
+const char* linear_site_name(LinearSite site);
+
+// Sees the input x [n_rows, n_in] of every linear group: calibration and pruning live on it.
+using Tap = std::function<void(size_t layer, LinearSite site, const float* x, size_t n_rows, size_t n_in)>;
+
+struct LoadOptions {
+  Arithmetic arithmetic = Arithmetic::kFast;
+  int n_threads = 0;  // <= 0: all
+  Limits limits;
+};
+
+// Immutable but for its workspace: one forward pass at a time. Movable.
+class Model {
+ public:
+  // A GGUF file, or a Hugging Face folder with config.json. Throws Error naming file, tensor and what was expected: an unknown
+  // architecture, a missing tensor, a wrong shape.
+  static Model load(const std::string& path, const LoadOptions& options = {});
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  const ModelDescription& description() const;
+  Arithmetic arithmetic() const;
+  int n_threads() const;
+  uint64_t file_bytes() const;    // of the tensors in the file
+  uint64_t memory_bytes() const;  // of what was laid out anew
+  uint64_t n_parameters() const;
+  // Of config, rope, tensor names, types and sampled bytes: two models with the same fingerprint give the same keys and values.
+  const std::string& fingerprint() const;
+
+  std::vector<CacheLayer> cache_layers() const;
+  std::unique_ptr<KvCache> make_cache(std::string_view spec, size_t capacity) const;
+
+  // One step for every part: logits [rows that want them, n_vocabulary] in order, valid until the next call. Prefill, decode
+  // and verification of several tokens mix freely. The cache is committed at the end. Throws Error(kInvalidArgument) for a bad
+  // batch, before any work.
+  std::span<const float> forward(std::span<const BatchPart> batch, KvCache& cache);
+
+  // The same in pieces: rows = plan(batch, cache); cache.begin(rows.cache); embed; every layer; head of the rows wanted;
+  // commit. hidden is [n_rows, d_model] over all tokens of the batch.
+  BatchRows plan(std::span<const BatchPart> batch, const KvCache& cache) const;
+  void embed(std::span<const TokenId> tokens, float* hidden) const;
+  void layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache);
+  // logits [n_rows, n_vocabulary] of rows of hidden (final norm included).
+  void head(const float* hidden, size_t n_rows, float* logits);
+
+  // The context that sequences are expected to reach: rotations that depend on it (dynamic, longrope) use it from the first
+  // token on, so that a prompt read in chunks is the prompt read at once. 0 (default): what has been reached.
+  void set_planned_context(size_t n_positions);
+  void set_tap(Tap tap);
+  // Rotates keys of `layer` by a number of positions (KvCache::evict).
+  void rerotate(size_t layer, float* keys, size_t n, int32_t by) const;
+
+  struct Parts;  // of the implementation
+
+ private:
+  explicit Model(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace kpd::llm

@@ -1,0 +1,82 @@
+// llm: what a checkpoint's configuration says about the network, in plain data. One forward pass (model.h) is driven by it; a
+// family of models is a row in the table of src/llm/families.cc that fills it in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kpd::io {
+class GgufMetadata;
+}
+
+namespace kpd::llm {
+
+// How rotary angles are stretched for long contexts (transformers, modeling_rope_utils).
+enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+const char* rope_kind_name(RopeKind kind);  // "default", "linear", ...
+
+struct RopeDescription {
+  RopeKind kind = RopeKind::kDefault;
+  double theta = 10000;
+  size_t n_rotated = 0;                              // leading values of a head that are rotated; even
+  double factor = 1;                                 // linear, dynamic, llama3, yarn, longrope
+  size_t original_context = 0;                       // llama3, yarn, longrope, dynamic: context before stretching
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  bool truncate = true;                              // yarn: bounds of the ramp are whole numbers
+  double attention_factor = 1;                       // yarn, longrope: cos and sin are multiplied by it
+  std::vector<float> short_factor, long_factor;      // longrope, [n_rotated / 2]; GGUF's rope_freqs too
+};
+
+enum class Activation { kSilu, kGeluTanh, kGelu };
+
+struct LayerDescription {
+  size_t window = 0;  // a token sees itself and the window - 1 before it; 0: all before it
+  int rope = 0;       // index into ropes; -1: not rotated
+};
+
+struct ModelDescription {
+  std::string family;  // "llama", "qwen2", ...
+  size_t n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0, n_vocabulary = 0;
+  size_t max_context = 0;
+  float norm_eps = 1e-5f;
+  bool norm_plus_one = false;  // the stored norm weight w means 1 + w
+  bool tied_head = false;      // the head is the embedding, if the file has no head of its own
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;         // RMS norm of each head's query and key before the rotation
+  bool post_norms = false;      // the outputs of attention and of the MLP are normed before they are added
+  bool fused = false;           // the file holds q, k, v in one matrix, gate and up in another
+  bool interleaved_qk = false;  // the file's q and k rows are permuted for a rotation of neighbours (GGUF's llama)
+  float embedding_scale = 1;
+  float attention_scale = 0;    // of q k
+  float attention_softcap = 0;  // 0: none; else s -> cap tanh(s / cap)
+  float logit_softcap = 0;
+  Activation activation = Activation::kSilu;
+  std::vector<LayerDescription> layers;
+  std::vector<RopeDescription> ropes;
+};
+
+// From the text of a Hugging Face config.json, in its old and its transformers-5 spelling. `name` is the file, for errors.
+// Throws Error(kUnsupported) for an architecture, an activation or a rope kind that kpd does not know, listing those it knows;
+// Error(kCorruptData) for missing or impossible values.
+ModelDescription describe_config(std::string_view json, std::string_view name);
+
+// From a GGUF file's metadata; the same errors.
+ModelDescription describe_gguf(const io::GgufMetadata& metadata);
+
+// Names of the families, sorted as in the table.
+std::vector<std::string> family_names();
+
+// [n_rotated / 2] radians per position, and the factor on cos and sin, for a context of n_positions (dynamic and longrope
+// depend on it).
+struct RopeFrequencies {
+  std::vector<float> radians;
+  float attention_factor = 1;
+};
+RopeFrequencies rope_frequencies(const RopeDescription& rope, size_t n_positions);
+
+}  // namespace kpd::llm

@@ -1,0 +1,29 @@
+// kernels: products of small float matrices, the work of attention and of exact arithmetic. Private.
+//
+// A result c[r][j] is the same, bit for bit, for any number of rows: a chain of fused multiply-adds over k in increasing order.
+// (On targets without fused multiply-add each step rounds twice; results differ between instruction sets.)
+#pragma once
+
+#include <cstddef>
+
+namespace kpd::kernels {
+
+// c[r][j] = (accumulate ? c[r][j] : 0) + sum over k of a[r * lda + k] b[k * ldb + j], r < n_rows, j < n, k < depth. c overlaps
+// neither.
+struct MatmulShape {
+  size_t n_rows, depth, n;
+  size_t lda, ldb, ldc;
+  bool accumulate = false;
+};
+void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
+
+// dst[i][j] = src[j * src_stride + i] for i < n, j < 16: sixteen rows of weights become a panel, n x 16, that matmul reads as
+// b.
+void transpose_to_panel(const float* src, size_t src_stride, size_t n, float* dst);
+
+namespace scalar {
+void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
+void transpose_to_panel(const float* src, size_t src_stride, size_t n, float* dst);
+}  // namespace scalar
+
+}  // namespace kpd::kernels

@@ -1,0 +1,26 @@
+// kernels: the plain reference of matmul.h.
+#include "kernels/matmul.h"
+
+namespace kpd::kernels::scalar {
+
+void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) {
+  for (size_t r = 0; r < shape.n_rows; ++r) {
+    float* row = c + r * shape.ldc;
+    if (!shape.accumulate) {
+      for (size_t j = 0; j < shape.n; ++j) row[j] = 0;
+    }
+    for (size_t k = 0; k < shape.depth; ++k) {
+      const float x = a[r * shape.lda + k];
+      const float* from = b + k * shape.ldb;
+      for (size_t j = 0; j < shape.n; ++j) row[j] += x * from[j];
+    }
+  }
+}
+
+void transpose_to_panel(const float* src, size_t src_stride, size_t n, float* dst) {
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j < 16; ++j) dst[i * 16 + j] = src[j * src_stride + i];
+  }
+}
+
+}  // namespace kpd::kernels::scalar

@@ -1,0 +1,94 @@
+// llm: the plain caches f32, f16 and bf16: pooled blocks of 64 tokens, a table of blocks per sequence, reference counts.
+// Private.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kpd/base/dtype.h"
+#include "kpd/llm/kv_cache.h"
+
+namespace kpd::llm {
+
+inline constexpr size_t kBlockTokens = 64;
+
+// Blocks of raw memory with reference counts.
+class BlockPool {
+ public:
+  BlockPool(size_t block_bytes, size_t capacity) : block_bytes_(block_bytes), capacity_(capacity) {}
+  // Throws Error(kLimitExceeded) if fewer than n are left.
+  void require(size_t n) const;
+  uint32_t take();  // count 1; zeros
+  void share(uint32_t block) { ++counts_[block]; }
+  void release(uint32_t block);
+  bool shared(uint32_t block) const { return counts_[block] > 1; }
+  uint8_t* data(uint32_t block) { return blocks_[block].get(); }
+  const uint8_t* data(uint32_t block) const { return blocks_[block].get(); }
+  size_t block_bytes() const { return block_bytes_; }
+  size_t capacity() const { return capacity_; }
+  uint64_t bytes() const { return blocks_.size() * block_bytes_; }
+
+ private:
+  size_t block_bytes_, capacity_;
+  std::vector<std::unique_ptr<uint8_t[]>> blocks_;
+  std::vector<uint32_t> counts_, free_;
+};
+
+// In a block, layer after layer, KV head after KV head: keys [head_dim][64] (a matrix product reads them so), values
+// [64][head_dim].
+class FloatCache final : public KvCache {
+ public:
+  FloatCache(DType dtype, std::span<const CacheLayer> layers, size_t capacity, int n_threads);
+
+  void begin(const CacheBatch& batch) override;
+  void attend(size_t layer, const float* q, const float* k, const float* v, float* out, const AttendOptions& options) override;
+  void commit() override;
+  size_t length(SequenceId sequence) const override;
+  int32_t next_position(SequenceId sequence) const override;
+  void crop(SequenceId sequence, size_t length) override;
+  void fork(SequenceId from, SequenceId to, size_t length) override;
+  void evict(SequenceId sequence, size_t first, size_t n, Rerotate rerotate, const void* model) override;
+  std::vector<uint8_t> save(SequenceId sequence, std::string_view fingerprint) const override;
+  void load(SequenceId sequence, std::span<const uint8_t> bytes, std::string_view fingerprint, std::string_view name) override;
+  uint64_t bytes() const override { return pool_.bytes(); }
+  std::string spec() const override;
+  size_t capacity() const override { return pool_.capacity() * kBlockTokens; }
+
+ private:
+  struct Sequence {
+    std::vector<uint32_t> blocks;
+    std::vector<int32_t> positions;  // of the tokens held, then of those that begin() announced
+    size_t length = 0;
+  };
+  struct Part {
+    Sequence* sequence;
+    size_t first_row, n_rows;
+  };
+  struct Item;  // a tile of queries of one part and KV head
+  struct Partial;
+
+  size_t head_offset(size_t layer, size_t head) const;  // bytes, of keys and then values, in a block
+  void write_rows(size_t layer, const Part& part, size_t head, const float* k, const float* v);
+  void attend_chunk(size_t layer, const Item& item, size_t chunk, const float* queries, const AttendOptions& options,
+                    Partial& partial) const;
+  void attend_item(size_t layer, const Item& item, const float* q, float* out, const AttendOptions& options) const;
+  void attend_split(size_t layer, std::span<const Item> items, const float* q, float* out, const AttendOptions& options) const;
+  std::vector<Item> make_items(size_t layer, const AttendOptions& options) const;
+  void own_block(Sequence& sequence, size_t index);
+  void drop_pending();
+  void forget_if_empty(SequenceId sequence);
+  void read_tokens(const Sequence& s, size_t layer, size_t head, size_t first, size_t n, float* keys, float* values) const;
+  void write_tokens(Sequence& s, size_t layer, size_t head, size_t first, size_t n, const float* keys, const float* values);
+
+  DType dtype_;
+  std::vector<CacheLayer> layers_;
+  std::vector<size_t> layer_offsets_;
+  int n_threads_;
+  BlockPool pool_;
+  std::map<SequenceId, Sequence> sequences_;
+  std::vector<Part> pending_;
+};
+
+}  // namespace kpd::llm

@@ -1,0 +1,302 @@
+// llm: the forward pass. It knows neither how weights are stored (linear.h) nor how keys and values are (kv_cache.h).
+#include "kpd/llm/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/llm_ops.h"
+#include "kpd/base/error.h"
+#include "kpd/base/threads.h"
+#include "kpd/quant/blocks.h"
+#include "llm/model_parts.h"
+
+namespace kpd::llm {
+namespace {
+
+// fn(row) for every row; few rows are not worth a thread's waking.
+template <class Fn>
+void for_rows(size_t n_rows, int n_threads, const Fn& fn) {
+  constexpr size_t kRows = 8;
+  if (n_rows <= kRows) {
+    for (size_t r = 0; r < n_rows; ++r) fn(r);
+    return;
+  }
+  parallel_for((n_rows + kRows - 1) / kRows, n_threads, [&](size_t task, int) {
+    for (size_t r = task * kRows; r < std::min(n_rows, (task + 1) * kRows); ++r) fn(r);
+  });
+}
+
+RopeAngles make_angles(const RopeDescription& rope, const BatchRows& rows, size_t planned_context) {
+  const size_t half = rope.n_rotated / 2, n_rows = rows.positions.size();
+  RopeAngles angles;
+  angles.cosines.resize(n_rows * half);
+  angles.sines.resize(n_rows * half);
+  RopeFrequencies frequencies;
+  size_t made_for = 0;
+  for (size_t r = 0; r < n_rows; ++r) {
+    const size_t context = std::max(planned_context, static_cast<size_t>(rows.contexts[r]));
+    if (r == 0 || context != made_for) frequencies = rope_frequencies(rope, context);
+    made_for = context;
+    for (size_t i = 0; i < half; ++i) {
+      // The angle is a float product, as in transformers; its cosine is rounded once.
+      const double angle = static_cast<float>(rows.positions[r]) * frequencies.radians[i];
+      angles.cosines[r * half + i] = static_cast<float>(std::cos(angle)) * frequencies.attention_factor;
+      angles.sines[r * half + i] = static_cast<float>(std::sin(angle)) * frequencies.attention_factor;
+    }
+  }
+  return angles;
+}
+
+}  // namespace
+
+const char* linear_site_name(LinearSite site) {
+  switch (site) {
+    case LinearSite::kQkv:
+      return "qkv";
+    case LinearSite::kOutput:
+      return "output";
+    case LinearSite::kGateUp:
+      return "gate_up";
+    case LinearSite::kDown:
+      return "down";
+    case LinearSite::kHead:
+      return "head";
+  }
+  return "?";
+}
+
+Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const ModelDescription& Model::description() const { return parts_->description; }
+Arithmetic Model::arithmetic() const { return parts_->arithmetic; }
+int Model::n_threads() const { return parts_->n_threads; }
+uint64_t Model::file_bytes() const { return parts_->weights.bytes(); }
+const std::string& Model::fingerprint() const { return parts_->fingerprint; }
+void Model::set_tap(Tap tap) { parts_->tap = std::move(tap); }
+void Model::set_planned_context(size_t n_positions) { parts_->planned_context = n_positions; }
+
+uint64_t Model::memory_bytes() const {
+  uint64_t sum = parts_->head.bytes();
+  for (const LayerParts& layer : parts_->layers)
+    sum += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
+  return sum;
+}
+
+uint64_t Model::n_parameters() const {
+  uint64_t sum = 0;
+  for (const io::WeightEntry& e : parts_->weights.tensors()) sum += e.count();
+  return sum;
+}
+
+std::vector<CacheLayer> Model::cache_layers() const {
+  const ModelDescription& d = parts_->description;
+  std::vector<CacheLayer> layers;
+  for (const LayerDescription& layer : d.layers) layers.push_back({d.n_kv_heads, d.head_dim, layer.window});
+  return layers;
+}
+
+std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacity) const {
+  return llm::make_cache(spec, cache_layers(), capacity, parts_->n_threads);
+}
+
+BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) const {
+  BatchRows rows;
+  size_t n_rows = 0;
+  for (const BatchPart& part : batch) n_rows += part.tokens.size();
+  rows.positions.reserve(n_rows);  // the cache's spans point into it
+  for (const BatchPart& part : batch) {
+    const size_t first = rows.tokens.size(), n = part.tokens.size();
+    if (!part.positions.empty() && part.positions.size() != n) {
+      fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": ", part.positions.size(), " positions for ", n,
+           " tokens");
+    }
+    const int32_t next = cache.next_position(part.sequence);
+    for (size_t i = 0; i < n; ++i) {
+      const TokenId token = part.tokens[i];
+      if (token < 0 || static_cast<size_t>(token) >= parts_->description.n_vocabulary) {
+        fail(ErrorCode::kInvalidArgument, "token ", token, " is beyond the vocabulary of ", parts_->description.n_vocabulary);
+      }
+      rows.tokens.push_back(token);
+      rows.positions.push_back(part.positions.empty() ? next + static_cast<int32_t>(i) : part.positions[i]);
+    }
+    if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
+    rows.cache.parts.push_back({part.sequence, std::span(rows.positions.data() + first, n)});
+    for (size_t i = 0; i < n; ++i) {
+      if (part.want == BatchPart::Want::kAll || (part.want == BatchPart::Want::kLast && i + 1 == n))
+        rows.wanted.push_back(static_cast<uint32_t>(first + i));
+    }
+    if (part.want == BatchPart::Want::kList) {
+      for (const uint32_t i : part.rows) {
+        if (i >= n) fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": logits of row ", i, " of ", n);
+        rows.wanted.push_back(static_cast<uint32_t>(first) + i);
+      }
+    }
+  }
+  if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
+  for (const RopeDescription& rope : parts_->description.ropes) rows.angles.push_back(make_angles(rope, rows, parts_->planned_context));
+  return rows;
+}
+
+void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
+  const ModelDescription& d = parts_->description;
+  const WeightSource& table = parts_->embedding;
+  for (size_t r = 0; r < tokens.size(); ++r) {
+    float* row = hidden + r * d.d_model;
+    quant::dequantize_blocks(table.type, {table.rows[static_cast<size_t>(tokens[r])], table.row_bytes()}, 0, {row, d.d_model});
+    if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
+  }
+}
+
+namespace {
+
+// The attention half of a layer: hidden += output(attention(norm(hidden))).
+class LayerRun {
+ public:
+  LayerRun(Model::Parts& parts, size_t index, const BatchRows& rows, float* hidden)
+      : p_(parts),
+        d_(parts.description),
+        layer_(parts.layers[index]),
+        index_(index),
+        rows_(rows),
+        hidden_(hidden),
+        n_(rows.tokens.size()) {}
+
+  void attention(KvCache& cache) {
+    const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim;
+    float* normed = norm_rows(layer_.attention_norm);
+    float* q = p_.workspace.floats(kQuerySlot, n_ * n_q);
+    float* k = p_.workspace.floats(kKeySlot, n_ * n_kv);
+    float* v = p_.workspace.floats(kValueSlot, n_ * n_kv);
+    run(LinearSite::kQkv, layer_.qkv, normed, d_.d_model, {q, k, v});
+    turn(q, d_.n_heads, layer_.query_norm);
+    turn(k, d_.n_kv_heads, layer_.key_norm);
+    float* attended = p_.workspace.floats(kAttended, n_ * n_q);
+    cache.attend(index_, q, k, v, attended, {d_.n_heads, d_.attention_scale, d_.attention_softcap, d_.layers[index_].window});
+    float* result = p_.workspace.floats(kResult, n_ * d_.d_model);
+    run(LinearSite::kOutput, layer_.output, attended, n_q, {result});
+    add_rows(result, layer_.post_attention_norm);
+  }
+
+  void mlp() {
+    float* normed = norm_rows(layer_.mlp_norm);
+    float* gate = p_.workspace.floats(kGateSlot, n_ * d_.d_ff);
+    float* up = p_.workspace.floats(kUpSlot, n_ * d_.d_ff);
+    run(LinearSite::kGateUp, layer_.gate_up, normed, d_.d_model, {gate, up});
+    for_rows(n_, p_.n_threads, [&](size_t r) {
+      float* g = gate + r * d_.d_ff;
+      const auto multiply = d_.activation == Activation::kSilu ? kernels::silu_multiply : kernels::gelu_tanh_multiply;
+      multiply(g, up + r * d_.d_ff, d_.d_ff, g);
+    });
+    float* result = p_.workspace.floats(kResult, n_ * d_.d_model);
+    run(LinearSite::kDown, layer_.down, gate, d_.d_ff, {result});
+    add_rows(result, layer_.post_mlp_norm);
+  }
+
+ private:
+  float* norm_rows(const std::vector<float>& weight) {
+    float* normed = p_.workspace.floats(kNormed, n_ * d_.d_model);
+    for_rows(n_, p_.n_threads, [&](size_t r) {
+      kernels::rms_norm(hidden_ + r * d_.d_model, weight.data(), d_.d_model, d_.norm_eps, normed + r * d_.d_model);
+    });
+    return normed;
+  }
+
+  void run(LinearSite site, const LinearGroup& group, const float* x, size_t n_in, std::initializer_list<float*> outs) {
+    if (p_.tap) p_.tap(index_, site, x, n_, n_in);
+    group.run(x, n_, std::span<float* const>(outs.begin(), outs.size()), p_.workspace, p_.n_threads);
+  }
+
+  // Norm of each head, where the family has it, then the rotation.
+  void turn(float* x, size_t n_heads, const std::vector<float>& norm) {
+    const int rope = d_.layers[index_].rope;
+    const RopeAngles* angles = rope < 0 ? nullptr : &rows_.angles[static_cast<size_t>(rope)];
+    const size_t half = rope < 0 ? 0 : d_.ropes[static_cast<size_t>(rope)].n_rotated / 2;
+    for_rows(n_, p_.n_threads, [&](size_t r) {
+      for (size_t h = 0; h < n_heads; ++h) {
+        float* head = x + (r * n_heads + h) * d_.head_dim;
+        if (!norm.empty()) kernels::rms_norm(head, norm.data(), d_.head_dim, d_.norm_eps, head);
+        if (angles != nullptr)
+          kernels::rotate_halves(head, angles->cosines.data() + r * half, angles->sines.data() + r * half, half);
+      }
+    });
+  }
+
+  void add_rows(float* result, const std::vector<float>& post_norm) {
+    for_rows(n_, p_.n_threads, [&](size_t r) {
+      float* row = result + r * d_.d_model;
+      if (!post_norm.empty()) kernels::rms_norm(row, post_norm.data(), d_.d_model, d_.norm_eps, row);
+      kernels::add(hidden_ + r * d_.d_model, row, d_.d_model);
+    });
+  }
+
+  Model::Parts& p_;
+  const ModelDescription& d_;
+  const LayerParts& layer_;
+  size_t index_;
+  const BatchRows& rows_;
+  float* hidden_;
+  size_t n_;
+};
+
+}  // namespace
+
+void Model::layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache) {
+  LayerRun run(*parts_, index, rows, hidden);
+  run.attention(cache);
+  run.mlp();
+}
+
+void Model::head(const float* hidden, size_t n_rows, float* logits) {
+  Parts& p = *parts_;
+  const ModelDescription& d = p.description;
+  float* normed = p.workspace.floats(kNormed, n_rows * d.d_model);
+  for_rows(n_rows, p.n_threads, [&](size_t r) {
+    kernels::rms_norm(hidden + r * d.d_model, p.final_norm.data(), d.d_model, d.norm_eps, normed + r * d.d_model);
+  });
+  if (p.tap) p.tap(d.n_layers, LinearSite::kHead, normed, n_rows, d.d_model);
+  float* const outs[] = {logits};
+  p.head.run(normed, n_rows, outs, p.workspace, p.n_threads);
+  if (d.logit_softcap > 0) {
+    for_rows(n_rows, p.n_threads,
+             [&](size_t r) { kernels::soft_cap(logits + r * d.n_vocabulary, d.n_vocabulary, d.logit_softcap); });
+  }
+}
+
+std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache& cache) {
+  Parts& p = *parts_;
+  const ModelDescription& d = p.description;
+  const BatchRows rows = plan(batch, cache);
+  cache.begin(rows.cache);
+  float* hidden = p.workspace.floats(kHidden, rows.tokens.size() * d.d_model);
+  embed(rows.tokens, hidden);
+  for (size_t i = 0; i < d.n_layers; ++i) layer(i, rows, hidden, cache);
+  cache.commit();
+  const size_t n = rows.wanted.size();
+  if (n == 0) return {};
+  // The rows wanted move to the front: ascending, so none is overwritten before it is read.
+  for (size_t i = 0; i < n; ++i) std::copy_n(hidden + rows.wanted[i] * d.d_model, d.d_model, hidden + i * d.d_model);
+  float* logits = p.workspace.floats(kLogits, n * d.n_vocabulary);
+  head(hidden, n, logits);
+  return {logits, n * d.n_vocabulary};
+}
+
+void Model::rerotate(size_t layer, float* keys, size_t n, int32_t by) const {
+  const ModelDescription& d = parts_->description;
+  const int index = d.layers[layer].rope;
+  if (index < 0) return;
+  const RopeDescription& rope = d.ropes[static_cast<size_t>(index)];
+  const size_t half = rope.n_rotated / 2;
+  const RopeFrequencies frequencies = rope_frequencies(rope, std::max<size_t>(parts_->planned_context, 1));
+  std::vector<float> cosines(half), sines(half);
+  for (size_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(by) * static_cast<double>(frequencies.radians[i]);
+    cosines[i] = static_cast<float>(std::cos(angle));
+    sines[i] = static_cast<float>(std::sin(angle));
+  }
+  for (size_t i = 0; i < n; ++i) kernels::rotate_halves(keys + i * d.head_dim, cosines.data(), sines.data(), half);
+}
+
+}  // namespace kpd::llm

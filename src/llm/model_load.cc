@@ -1,0 +1,240 @@
+// llm: from files to a model: finds every tensor that the description asks for, checks its shape, and lays the matrices out one
+// by one, giving back the mapped pages of each before the next is read.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "kpd/base/error.h"
+#include "kpd/base/hash.h"
+#include "kpd/base/threads.h"
+#include "kpd/io/gguf.h"
+#include "kpd/quant/blocks.h"
+#include "llm/model_parts.h"
+#include "llm/weight_names.h"
+
+namespace kpd::llm {
+namespace {
+
+std::string shape_text(std::span<const uint64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += str(i > 0 ? ", " : "", shape[i]);
+  return text + "]";
+}
+
+class Loader {
+ public:
+  Loader(Model::Parts& parts, bool gguf) : parts_(parts), d_(parts.description), gguf_(gguf) {}
+
+  void load() {
+    read_rope_factors();
+    parts_.embedding = source(TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model);
+    parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
+    parts_.layers.resize(d_.n_layers);
+    for (size_t i = 0; i < d_.n_layers; ++i) load_layer(i);
+    const bool own_head = entry(TensorRole::kHead, 0, ".weight") != nullptr;
+    if (!own_head && !d_.tied_head) missing(TensorRole::kHead, 0, ".weight");
+    parts_.head.add(make(own_head ? TensorRole::kHead : TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model), {});
+  }
+
+ private:
+  std::string name(TensorRole role, size_t layer, const char* suffix) const {
+    return tensor_name(role, layer, gguf_, d_.post_norms) + suffix;
+  }
+  const io::WeightEntry* entry(TensorRole role, size_t layer, const char* suffix) const {
+    return parts_.weights.find(name(role, layer, suffix));
+  }
+
+  [[noreturn]] void missing(TensorRole role, size_t layer, const char* suffix) const {
+    fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", name(role, layer, suffix), " is missing; the family ",
+         d_.family, " needs it");
+  }
+
+  const io::WeightEntry& find(TensorRole role, size_t layer, const char* suffix, std::vector<uint64_t> shape) const {
+    const io::WeightEntry* found = entry(role, layer, suffix);
+    if (found == nullptr) missing(role, layer, suffix);
+    if (found->shape != shape) {
+      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", found->name, " has the shape ",
+           shape_text(found->shape), ", expected ", shape_text(shape));
+    }
+    return *found;
+  }
+
+  std::vector<float> floats(const io::WeightEntry& e) const {
+    const size_t block = block_type_info(e.type).block_values;
+    std::vector<float> values(e.count());
+    if (values.size() % block != 0)
+      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " is not whole blocks");
+    quant::dequantize_blocks(e.type, e.bytes, 0, values);
+    return values;
+  }
+
+  std::vector<float> norm(TensorRole role, size_t layer, size_t n) const {
+    std::vector<float> w = floats(find(role, layer, ".weight", {n}));
+    if (d_.norm_plus_one) {
+      for (float& v : w) v += 1;
+    }
+    return w;
+  }
+
+  WeightSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) const {
+    const io::WeightEntry& e = find(role, layer, ".weight", {n_out, n_in});
+    WeightSource s{e.name, e.type, n_in, {}};
+    if (n_in % block_type_info(e.type).block_values != 0) {
+      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " has rows of ", n_in,
+           " values, not whole blocks");
+    }
+    s.rows.resize(n_out);
+    for (size_t o = 0; o < n_out; ++o) s.rows[o] = e.bytes.data() + o * s.row_bytes();
+    return s;
+  }
+
+  // Row of a head in a file whose rotation turns neighbours, for a row of a rotation of halves.
+  size_t file_row(size_t row) const {
+    const size_t in_head = row % d_.head_dim, half = d_.head_dim / 2;
+    return row - in_head + 2 * (in_head % half) + in_head / half;
+  }
+
+  // Lays out rows [first, first + n_out) of a stored matrix of n_stored rows.
+  std::unique_ptr<WeightMatrix> make(TensorRole role, size_t layer, size_t n_out, size_t n_in, bool interleaved = false,
+                                     size_t first = 0, size_t n_stored = 0) {
+    WeightSource s = source(role, layer, n_stored == 0 ? n_out : n_stored, n_in);
+    if (n_stored != 0)
+      s.rows = {s.rows.begin() + static_cast<std::ptrdiff_t>(first),
+                s.rows.begin() + static_cast<std::ptrdiff_t>(first + n_out)};
+    if (interleaved) {
+      const std::vector<const uint8_t*> stored = s.rows;
+      for (size_t o = 0; o < n_out; ++o) s.rows[o] = stored[file_row(o)];
+    }
+    auto matrix = make_matrix(s, parts_.arithmetic, parts_.n_threads);
+    if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, layer, ".weight"));
+    return matrix;
+  }
+
+  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, bool interleaved = false) const {
+    if (!wanted && entry(role, layer, ".bias") == nullptr) return {};
+    std::vector<float> b = floats(find(role, layer, ".bias", {n}));
+    if (!interleaved) return b;
+    std::vector<float> ordered(n);
+    for (size_t o = 0; o < n; ++o) ordered[o] = b[file_row(o)];
+    return ordered;
+  }
+
+  void load_layer(size_t i) {
+    LayerParts& layer = parts_.layers[i];
+    layer.attention_norm = norm(TensorRole::kAttentionNorm, i, d_.d_model);
+    layer.mlp_norm = norm(TensorRole::kMlpNorm, i, d_.d_model);
+    if (d_.qk_norm) {
+      layer.query_norm = norm(TensorRole::kQueryNorm, i, d_.head_dim);
+      layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.head_dim);
+    }
+    if (d_.post_norms) {
+      layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i, d_.d_model);
+      layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i, d_.d_model);
+    }
+    const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim, n = n_q + 2 * n_kv;
+    const bool turned = d_.interleaved_qk;
+    if (d_.fused) {
+      layer.qkv.add(make(TensorRole::kQkv, i, n_q, d_.d_model, false, 0, n), {});
+      layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q, n), {});
+      layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q + n_kv, n), {});
+      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, 0, 2 * d_.d_ff), {});
+      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, d_.d_ff, 2 * d_.d_ff), {});
+    } else {
+      layer.qkv.add(make(TensorRole::kQuery, i, n_q, d_.d_model, turned),
+                    bias(TensorRole::kQuery, i, n_q, d_.qkv_bias, turned));
+      layer.qkv.add(make(TensorRole::kKey, i, n_kv, d_.d_model, turned), bias(TensorRole::kKey, i, n_kv, d_.qkv_bias, turned));
+      layer.qkv.add(make(TensorRole::kValue, i, n_kv, d_.d_model), bias(TensorRole::kValue, i, n_kv, d_.qkv_bias));
+      layer.gate_up.add(make(TensorRole::kGate, i, d_.d_ff, d_.d_model), bias(TensorRole::kGate, i, d_.d_ff, d_.mlp_bias));
+      layer.gate_up.add(make(TensorRole::kUp, i, d_.d_ff, d_.d_model), bias(TensorRole::kUp, i, d_.d_ff, d_.mlp_bias));
+    }
+    layer.output.add(make(TensorRole::kOutput, i, d_.d_model, n_q), bias(TensorRole::kOutput, i, d_.d_model, d_.o_bias));
+    layer.down.add(make(TensorRole::kDown, i, d_.d_model, d_.d_ff), bias(TensorRole::kDown, i, d_.d_model, d_.mlp_bias));
+  }
+
+  // GGUF keeps the stretching of llama3 and longrope as tensors.
+  void read_rope_factors() {
+    if (!gguf_ || d_.ropes.empty()) return;
+    RopeDescription& rope = parts_.description.ropes[0];
+    if (const io::WeightEntry* e = entry(TensorRole::kRopeFactors, 0, ".weight");
+        e != nullptr && rope.kind == RopeKind::kDefault) {
+      rope.short_factor = floats(find(TensorRole::kRopeFactors, 0, ".weight", {rope.n_rotated / 2}));
+    }
+    if (entry(TensorRole::kRopeLong, 0, ".weight") != nullptr) {
+      rope.kind = RopeKind::kLongRope;
+      rope.long_factor = floats(find(TensorRole::kRopeLong, 0, ".weight", {rope.n_rotated / 2}));
+      rope.short_factor = floats(find(TensorRole::kRopeShort, 0, ".weight", {rope.n_rotated / 2}));
+    } else if (rope.kind == RopeKind::kLongRope) {
+      missing(TensorRole::kRopeLong, 0, ".weight");
+    }
+  }
+
+  Model::Parts& parts_;
+  const ModelDescription& d_;
+  bool gguf_;
+};
+
+std::string read_text_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) fail(ErrorCode::kIo, path.string(), ": cannot be read; expected the model's configuration");
+  return text.str();
+}
+
+// Of names, types, shapes and sixteen bytes of every tensor.
+std::string make_fingerprint(const std::string& configuration, std::span<const io::WeightEntry> tensors) {
+  std::string text = configuration;
+  std::vector<const io::WeightEntry*> sorted;
+  for (const io::WeightEntry& e : tensors) sorted.push_back(&e);
+  std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
+  for (const io::WeightEntry* e : sorted) {
+    text += str(e->name, ' ', block_type_info(e->type).name, ' ', shape_text(e->shape), ' ');
+    const size_t n = std::min<size_t>(16, e->bytes.size());
+    text += hex(e->bytes.subspan((e->bytes.size() - n) / 2, n));
+  }
+  const auto digest = sha256({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  return hex(std::span(digest).first(16));
+}
+
+std::string gguf_configuration(const io::GgufMetadata& metadata) {
+  std::string text;
+  for (const auto& [key, value] : metadata.values) {
+    if (const auto* number = std::get_if<uint64_t>(&value)) text += str(key, '=', *number, ';');
+    if (const auto* real = std::get_if<double>(&value)) text += str(key, '=', *real, ';');
+    if (const auto* words = std::get_if<std::string>(&value)) text += str(key, '=', *words, ';');
+  }
+  return text;
+}
+
+}  // namespace
+
+Model Model::load(const std::string& path, const LoadOptions& options) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool folder = fs::is_directory(path, ignored);
+  const bool config = folder && fs::exists(fs::path(path) / "config.json", ignored);
+  auto parts = std::make_unique<Parts>(io::Weights::open(path, options.limits));
+  const bool gguf = !config && io::looks_like_gguf(parts->weights.first_file());
+  if (!config && !gguf) {
+    fail(ErrorCode::kIo, path,
+         ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
+  }
+  std::string configuration;
+  if (gguf) {
+    const io::GgufMetadata metadata = io::load_gguf_metadata(parts->weights.first_file_name(), options.limits);
+    parts->description = describe_gguf(metadata);
+    configuration = gguf_configuration(metadata);
+  } else {
+    const fs::path file = fs::path(path) / "config.json";
+    configuration = read_text_file(file);
+    parts->description = describe_config(configuration, file.string());
+  }
+  parts->arithmetic = options.arithmetic;
+  parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
+  parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());
+  Loader(*parts, gguf).load();
+  return Model(std::move(parts));
+}
+
+}  // namespace kpd::llm

@@ -1,0 +1,48 @@
+// llm: what a loaded model consists of. Private.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kpd/llm/model.h"
+
+namespace kpd::llm {
+
+// Slots of the workspace; those from kPreparationSlot on are LinearGroup's.
+enum WorkspaceSlot : size_t {
+  kHidden,
+  kNormed,
+  kQuerySlot,
+  kKeySlot,
+  kValueSlot,
+  kAttended,
+  kGateSlot,
+  kUpSlot,
+  kResult,
+  kLogits
+};
+
+struct LayerParts {
+  // Norm weights, 1 added where the family does so; empty: there is none.
+  std::vector<float> attention_norm, query_norm, key_norm, post_attention_norm, mlp_norm, post_mlp_norm;
+  LinearGroup qkv, output, gate_up, down;
+};
+
+struct Model::Parts {
+  explicit Parts(io::Weights w) : weights(std::move(w)) {}
+
+  io::Weights weights;
+  ModelDescription description;
+  Arithmetic arithmetic = Arithmetic::kFast;
+  int n_threads = 1;
+  WeightSource embedding;
+  std::vector<float> final_norm;
+  std::vector<LayerParts> layers;
+  LinearGroup head;
+  std::string fingerprint;
+  size_t planned_context = 0;
+  Tap tap;
+  Workspace workspace;
+};
+
+}  // namespace kpd::llm

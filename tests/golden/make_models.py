@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/models: for each family a tiny random model as transformers writes it, and its logits on 64 tokens.
+
+    python make_models.py [FOLDER]        needs torch, transformers, safetensors, gguf
+
+The committed files were made with transformers 5.24.0, torch 2.15.0, gguf 0.19.0. Weights are random numbers rounded to bfloat16;
+the logits are computed from them in float32, with eager attention.
+"""
+import json
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+import torch
+import transformers as tf
+from safetensors.torch import save_file
+
+VOCABULARY, TOKENS = 96, 64
+SHAPE = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
+LLAMA3 = dict(rope_type="llama3", rope_theta=50000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+LONG = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[1.5, 2.0, 3.0, 4.0],
+            original_max_position_embeddings=32)
+GEMMA = dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=12)
+
+CASES = {
+    "llama": (tf.LlamaConfig, dict(tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "llama3_rope": (tf.LlamaConfig, dict(rope_parameters=LLAMA3, attention_bias=True, mlp_bias=True)),
+    "llama_linear": (tf.LlamaConfig, dict(rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0))),
+    "llama_dynamic": (tf.LlamaConfig, dict(max_position_embeddings=32, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0))),
+    "mistral": (tf.MistralConfig, dict(sliding_window=16, head_dim=16)),
+    "smollm3": (tf.SmolLM3Config, dict(num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0], tie_word_embeddings=True, use_sliding_window=False)),
+    "qwen2": (tf.Qwen2Config, dict(tie_word_embeddings=True)),
+    "qwen2_window": (tf.Qwen2Config, dict(use_sliding_window=True, sliding_window=16, max_window_layers=1, rope_parameters=YARN)),
+    "qwen3": (tf.Qwen3Config, dict(head_dim=16)),
+    "gemma2": (tf.Gemma2Config, dict(**GEMMA, attn_logit_softcapping=5.0, final_logit_softcapping=8.0)),
+    "gemma3": (tf.Gemma3TextConfig, dict(**GEMMA, num_hidden_layers=7, rope_parameters=dict(
+        full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=2.0),
+        sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    "phi3": (tf.Phi3Config, dict(sliding_window=48, rope_parameters=LONG, original_max_position_embeddings=32)),
+}
+GGUF_CASES = ("llama", "qwen2")
+
+
+def randomize(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        draw = torch.randn(p.shape, generator=generator)
+        if "norm" in name:
+            draw = draw * 0.2 + (0.0 if "Gemma" in type(model).__name__ else 1.0)
+        elif "embed" in name:
+            draw = draw * 0.7
+        elif "bias" in name:
+            draw = draw * 0.3
+        else:
+            draw = draw * 1.2 / p.shape[-1] ** 0.5
+        p.data = draw.to(torch.bfloat16).to(torch.float32)
+
+
+def permuted(w, heads):
+    """Rows of q or k as GGUF's llama keeps them: neighbours are rotated together."""
+    return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def write_gguf(path, name, config, state):
+    w = gguf.GGUFWriter(str(path), name)
+    w.add_block_count(config.num_hidden_layers)
+    w.add_context_length(config.max_position_embeddings)
+    w.add_embedding_length(config.hidden_size)
+    w.add_feed_forward_length(config.intermediate_size)
+    w.add_head_count(config.num_attention_heads)
+    w.add_head_count_kv(config.num_key_value_heads)
+    w.add_layer_norm_rms_eps(config.rms_norm_eps)
+    w.add_vocab_size(config.vocab_size)
+    w.add_rope_freq_base(10000.0)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[name.upper()], config.num_hidden_layers)
+    for key, value in state.items():
+        value = value.numpy()
+        if key == "lm_head.weight":
+            continue  # tied
+        if name == "llama" and ("q_proj" in key or "k_proj" in key):
+            value = permuted(value, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
+        w.add_tensor(names.get_name(key, (".weight", ".bias")), np.ascontiguousarray(value))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "models")
+    tokens = torch.randint(3, VOCABULARY, (1, TOKENS), generator=torch.Generator().manual_seed(7))
+    for i, (name, (config_class, options)) in enumerate(CASES.items()):
+        config = config_class(**{**SHAPE, **options})
+        config._attn_implementation = "eager"
+        model = tf.AutoModelForCausalLM.from_config(config).float().eval()
+        randomize(model, 100 + i)
+        with torch.no_grad():
+            logits = model(tokens).logits[0].contiguous()
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {k: v for k, v in model.state_dict().items() if not (config.tie_word_embeddings and k == "lm_head.weight")}
+        save_file({k: v.to(torch.bfloat16).contiguous() for k, v in state.items()}, folder / "model.safetensors")
+        config.architectures = [type(model).__name__]
+        (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1, sort_keys=True) + "\n")
+        save_file({"tokens": tokens[0].float(), "logits": logits}, folder / "logits.safetensors")
+        if name in GGUF_CASES:
+            write_gguf(folder / "model.gguf", name, config, {k: v for k, v in state.items()})
+        print(name, type(model).__name__, f"largest logit {logits.abs().max():.3f}")
+
+
+main()
