@@ -10,6 +10,7 @@
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
+#include "io/json_events.h"
 #include "io/text.h"
 
 namespace kpd::io {
@@ -177,35 +178,6 @@ class HeaderEvents {
   bool in_metadata_ = false, has_metadata_ = false;
 };
 
-// A byte iterator that tells how far the lexer has read.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  CountingIterator(const char* p, size_t* count) : p_(p), count_(count) {}
-  reference operator*() const { return *p_; }
-  CountingIterator& operator++() {
-    ++p_;
-    ++*count_;
-    return *this;
-  }
-  CountingIterator operator++(int) {
-    CountingIterator before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const CountingIterator& other) const { return p_ == other.p_; }
-  bool operator!=(const CountingIterator& other) const { return p_ != other.p_; }
-
- private:
-  const char* p_;
-  size_t* count_;
-};
-
 DType dtype_of(const RawEntry& entry, std::string_view file) {
   if (entry.dtype == "F32") return DType::kFloat32;
   if (entry.dtype == "F16") return DType::kFloat16;
@@ -320,9 +292,7 @@ SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_vi
 
   size_t position = 0;
   HeaderEvents events(file, limits, position);
-  const char* text = reinterpret_cast<const char*>(header.data());
-  (void)nlohmann::json::sax_parse(CountingIterator(text, &position), CountingIterator(text + header.size(), &position),
-                                  &events);
+  read_json(header, position, events);
 
   const uint64_t data_at = reader.offset();
   const auto data = reader.take(reader.remaining(), "data");
