@@ -106,8 +106,8 @@ void read_yarn(const Config& scaling, RopeDescription& rope) {
 void read_longrope(const Config& scaling, size_t max_context, RopeDescription& rope) {
   rope.short_factor = scaling.reals("short_factor");
   rope.long_factor = scaling.reals("long_factor");
-  // The factor follows from the two contexts.
-  rope.factor = static_cast<double>(max_context) / static_cast<double>(rope.original_context);
+  // The factor follows from the two contexts where it is not given.
+  rope.factor = scaling.real("factor", static_cast<double>(max_context) / static_cast<double>(rope.original_context));
   rope.attention_factor = scaling.real(
       "attention_factor",
       rope.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_context))));

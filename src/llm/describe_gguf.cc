@@ -87,7 +87,7 @@ ModelDescription describe_gguf(const io::GgufMetadata& metadata) {
     fail(ErrorCode::kCorruptData, metadata.name, ": ", d.n_layers, " layers of ", d.n_heads, " heads");
   d.head_dim = keys.size("attention.key_length", d.d_model / d.n_heads);
   d.d_ff = keys.size("feed_forward_length");
-  d.n_vocabulary = keys.size("vocab_size", metadata.texts("tokenizer.ggml.tokens").size());
+  d.n_vocabulary = keys.has("vocab_size") ? keys.size("vocab_size") : metadata.texts("tokenizer.ggml.tokens").size();
   d.max_context = keys.size("context_length");
   d.norm_eps = static_cast<float>(keys.real("attention.layer_norm_rms_epsilon"));
   d.tied_head = true;  // a file with a head of its own has the tensor

@@ -1,0 +1,177 @@
+// The forward pass against transformers, family by family (tests/golden/make_models.py), and against itself however a batch is
+// cut.
+#include "kpd/llm/model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "kpd/base/error.h"
+#include "kpd/io/tensors.h"
+
+namespace kpd::llm {
+namespace {
+
+const std::string kModels = std::string(KPD_TESTS_DIR) + "/golden/models/";
+
+struct Golden {
+  std::vector<TokenId> tokens;
+  std::vector<float> logits;
+};
+
+Golden load_golden(const std::string& name) {
+  const io::TensorFile file = io::load_tensors(kModels + name + "/logits.safetensors");
+  Golden golden;
+  for (const io::TensorEntry& e : file.tensors) {
+    std::vector<float> values(e.count);
+    load_floats(e.view(), 0, values);
+    if (e.name == "tokens") golden.tokens.assign(values.begin(), values.end());
+    if (e.name == "logits") golden.logits = values;
+  }
+  return golden;
+}
+
+Model load_exact(const std::string& path, int n_threads = 2) {
+  return Model::load(kModels + path, {.arithmetic = Arithmetic::kExact, .n_threads = n_threads, .limits = {}});
+}
+
+BatchPart part(SequenceId id, std::span<const TokenId> tokens, BatchPart::Want want) {
+  return {id, {tokens.begin(), tokens.end()}, {}, want, {}};
+}
+
+std::vector<float> run_whole(Model& model, std::span<const TokenId> tokens, const char* spec = "f32") {
+  const auto cache = model.make_cache(spec, 1024);
+  const BatchPart batch[] = {part(0, tokens, BatchPart::Want::kAll)};
+  const auto logits = model.forward(batch, *cache);
+  return {logits.begin(), logits.end()};
+}
+
+float largest(std::span<const float> x) {
+  float best = 0;
+  for (const float v : x) best = std::max(best, std::fabs(v));
+  return best;
+}
+
+float distance(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  float worst = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const float d = std::fabs(a[i] - b[i]);
+    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+  }
+  return worst;
+}
+
+class EveryFamily : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryFamily, GivesTheLogitsOfTransformers) {
+  const Golden golden = load_golden(GetParam());
+  Model model = load_exact(GetParam());
+  EXPECT_LT(distance(run_whole(model, golden.tokens), golden.logits), 1e-4f * largest(golden.logits));
+}
+
+TEST_P(EveryFamily, TokenByTokenIsAllAtOnce) {
+  const Golden golden = load_golden(GetParam());
+  Model model = load_exact(GetParam());
+  model.set_planned_context(golden.tokens.size());
+  const std::vector<float> whole = run_whole(model, golden.tokens);
+  for (const size_t step : {1, 7, 33}) {
+    const auto cache = model.make_cache("f32", 64);
+    std::vector<float> pieces;
+    for (size_t first = 0; first < golden.tokens.size(); first += step) {
+      const size_t n = std::min(step, golden.tokens.size() - first);
+      const BatchPart batch[] = {part(3, std::span(golden.tokens).subspan(first, n), BatchPart::Want::kAll)};
+      const auto logits = model.forward(batch, *cache);
+      pieces.insert(pieces.end(), logits.begin(), logits.end());
+    }
+    EXPECT_EQ(distance(pieces, whole), 0) << step;  // bit for bit
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryFamily,
+                         ::testing::Values("llama", "llama3_rope", "llama_linear", "llama_dynamic", "mistral", "smollm3",
+                                           "qwen2", "qwen2_window", "qwen3", "gemma2", "gemma3", "phi3"),
+                         [](const auto& i) { return std::string(i.param); });
+
+TEST(Model, AGgufFileIsTheSameModel) {
+  for (const char* name : {"llama", "qwen2"}) {
+    const Golden golden = load_golden(name);
+    Model model = load_exact(std::string(name) + "/model.gguf");
+    EXPECT_LT(distance(run_whole(model, golden.tokens), golden.logits), 1e-4f * largest(golden.logits)) << name;
+  }
+}
+
+TEST(Model, ARaggedBatchIsEachSequenceAlone) {
+  const Golden golden = load_golden("qwen2_window");
+  const std::span<const TokenId> tokens(golden.tokens);
+  Model model = load_exact("qwen2_window");
+  const auto cache = model.make_cache("f32", 256);
+  const BatchPart first[] = {part(0, tokens.first(20), BatchPart::Want::kNone),
+                             part(9, tokens.subspan(5, 3), BatchPart::Want::kLast)};
+  const auto logits = model.forward(first, *cache);
+  std::vector<float> of_nine(logits.begin(), logits.end());
+  BatchPart some = part(0, tokens.subspan(20, 10), BatchPart::Want::kList);
+  some.rows = {2, 9};
+  const BatchPart second[] = {part(9, tokens.subspan(8, 1), BatchPart::Want::kAll), some,
+                              part(1, tokens.first(4), BatchPart::Want::kLast)};
+  const auto more = model.forward(second, *cache);
+  const size_t v = model.description().n_vocabulary;
+  ASSERT_EQ(more.size(), 4 * v);
+  std::vector<float> all(more.begin(), more.end());
+  const std::vector<float> nine = run_whole(model, tokens.subspan(5, 4)), zero = run_whole(model, tokens.first(30)),
+                           one = run_whole(model, tokens.first(4));
+  const auto row = [&](const std::vector<float>& x, size_t r) { return std::span(x).subspan(r * v, v); };
+  EXPECT_EQ(distance(of_nine, row(nine, 2)), 0);
+  EXPECT_EQ(distance(row(all, 0), row(nine, 3)), 0);
+  EXPECT_EQ(distance(row(all, 1), row(zero, 22)), 0);
+  EXPECT_EQ(distance(row(all, 2), row(zero, 29)), 0);
+  EXPECT_EQ(distance(row(all, 3), row(one, 3)), 0);
+}
+
+TEST(Model, TheNumberOfThreadsChangesNothing) {
+  const Golden golden = load_golden("gemma2");
+  Model one = load_exact("gemma2", 1), three = load_exact("gemma2", 3);
+  EXPECT_EQ(distance(run_whole(one, golden.tokens), run_whole(three, golden.tokens)), 0);
+}
+
+TEST(Model, NarrowCachesAreClose) {
+  const Golden golden = load_golden("llama");
+  Model model = load_exact("llama");
+  const std::vector<float> whole = run_whole(model, golden.tokens);
+  EXPECT_LT(distance(run_whole(model, golden.tokens, "f16"), whole), 0.01f * largest(whole));
+  EXPECT_LT(distance(run_whole(model, golden.tokens, "bf16"), whole), 0.05f * largest(whole));
+}
+
+TEST(Model, TheTapSeesEveryGroup) {
+  const Golden golden = load_golden("llama");
+  Model model = load_exact("llama");
+  std::vector<std::string> seen;
+  model.set_tap([&](size_t layer, LinearSite site, const float*, size_t n_rows, size_t n_in) {
+    if (layer == 0 || site == LinearSite::kHead)
+      seen.push_back(std::string(linear_site_name(site)) + " " + std::to_string(n_rows) + " " + std::to_string(n_in));
+  });
+  run_whole(model, std::span(golden.tokens).first(5));
+  EXPECT_EQ(seen, (std::vector<std::string>{"qkv 5 32", "output 5 32", "gate_up 5 32", "down 5 48", "head 5 32"}));
+}
+
+TEST(Model, BadBatchesAreRefusedBeforeAnyWork) {
+  Model model = load_exact("llama");
+  const auto cache = model.make_cache("f32", 64);
+  const auto refused = [&](const BatchPart& p) {
+    const BatchPart batch[] = {p};
+    EXPECT_THROW(model.forward(batch, *cache), Error);
+    EXPECT_EQ(cache->length(0), 0u);
+  };
+  refused({0, {}, {}, BatchPart::Want::kLast, {}});
+  refused({0, {96}, {}, BatchPart::Want::kLast, {}});
+  refused({0, {-1}, {}, BatchPart::Want::kLast, {}});
+  refused({0, {1, 2}, {5, 5}, BatchPart::Want::kLast, {}});
+  refused({0, {1, 2}, {5}, BatchPart::Want::kLast, {}});
+  refused({0, {1, 2}, {}, BatchPart::Want::kList, {2}});
+  refused({0, std::vector<TokenId>(65, 1), {}, BatchPart::Want::kLast, {}});
+}
+
+}  // namespace
+}  // namespace kpd::llm
