@@ -1,71 +1,19 @@
-// tests: memory stays bounded by the bytes that are there, whatever they claim. This program tracks the bytes that operator new
-// handed out.
+// tests: memory stays bounded by the bytes that are there, whatever they claim.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
+#include "base/counted_new.h"
 #include "base/expect_error.h"
 #include "corrupt/damages.h"
-
-namespace {
-
-std::atomic<int64_t> g_live{0}, g_peak{0};
-
-void* counted(size_t bytes, size_t alignment) {
-  void* p = alignment <= alignof(std::max_align_t)
-                ? std::malloc(bytes > 0 ? bytes : 1)
-                : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (p == nullptr) throw std::bad_alloc();
-  const int64_t live =
-      g_live.fetch_add(static_cast<int64_t>(malloc_usable_size(p))) + static_cast<int64_t>(malloc_usable_size(p));
-  int64_t peak = g_peak.load();
-  while (live > peak && !g_peak.compare_exchange_weak(peak, live)) {
-  }
-  return p;
-}
-
-void uncounted(void* p) {
-  if (p != nullptr) g_live.fetch_sub(static_cast<int64_t>(malloc_usable_size(p)));
-  std::free(p);
-}
-
-}  // namespace
-
-void* operator new(size_t n) { return counted(n, 0); }
-void* operator new[](size_t n) { return counted(n, 0); }
-void* operator new(size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
-void* operator new[](size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
-void operator delete(void* p) noexcept { uncounted(p); }
-void operator delete[](void* p) noexcept { uncounted(p); }
-void operator delete(void* p, size_t) noexcept { uncounted(p); }
-void operator delete[](void* p, size_t) noexcept { uncounted(p); }
-void operator delete(void* p, std::align_val_t) noexcept { uncounted(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { uncounted(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { uncounted(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { uncounted(p); }
 
 namespace kpd::gradient {
 namespace {
 
 using namespace testing;
+using kpd::testing::peak_of;
 
 constexpr int64_t kFixed = int64_t{2} << 20;  // tables of a method and one thread's scratch
-
-// Most bytes held at once while fn runs, beyond those held before.
-template <class Fn>
-int64_t peak_of(const Fn& fn) {
-  const int64_t before = g_live.load();
-  g_peak.store(before);
-  try {
-    fn();
-  } catch (const Error&) {
-  }
-  return g_peak.load() - before;
-}
 
 TEST(Memory, TheCounterCounts) {
   const int64_t peak = peak_of([] { ASSERT_EQ(std::vector<char>(5 << 20, 'a')[7], 'a'); });

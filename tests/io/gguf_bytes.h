@@ -42,7 +42,7 @@ class GgufBytes {
     return number(type).number(offset);
   }
   // Padding and n bytes of data that count up.
-  std::vector<uint8_t> data(size_t n, size_t alignment = 32) {
+  std::vector<uint8_t> data(size_t n, size_t alignment = 32) const {
     std::vector<uint8_t> file = out;
     file.resize((file.size() + alignment - 1) / alignment * alignment);
     for (size_t i = 0; i < n; ++i) file.push_back(static_cast<uint8_t>(i));

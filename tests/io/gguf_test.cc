@@ -3,18 +3,27 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 
 #include "base/expect_error.h"
 #include "io/gguf_bytes.h"
 #include "io/temp_folder.h"
+#include "kpd/quant/blocks.h"
 
 namespace kpd::io {
 namespace {
 
 using testing::GgufBytes;
 class Gguf : public testing::TempFolder {};
+
+std::vector<uint8_t> golden(const std::string& name) {
+  std::ifstream in(std::string(KPD_TESTS_DIR "/golden/gguf/") + name, std::ios::binary);
+  EXPECT_TRUE(in.good()) << name;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -199,6 +208,64 @@ TEST_F(Gguf, WriterRefusesWhatTheFormatCannotHold) {
   EXPECT_KPD_ERROR(kInvalidArgument, "has 65536 bytes, expected at most 65535", save({}, m));
   EXPECT_TRUE(names().empty());
 }
+
+// tests/golden/make_gguf.py wrote small.gguf with the gguf package.
+TEST_F(Gguf, ReadsWhatTheGgufPackageWrites) {
+  const std::vector<uint8_t> bytes = golden("small.gguf");
+  const GgufFile file = parse_gguf(bytes, "small.gguf");
+  EXPECT_EQ(file.version, 3u);
+  const GgufMetadata& m = file.metadata;
+  EXPECT_EQ(m.text("general.architecture"), "llama");
+  EXPECT_EQ(m.number("llama.block_count"), 2u);
+  EXPECT_EQ(m.real("llama.rope.freq_base"), 10000.0);
+  EXPECT_EQ(m.texts("tokenizer.ggml.tokens"), (std::vector<std::string>{"<s>", "a", "\xc3\xa9", ""}));
+  EXPECT_EQ(m.reals("tokenizer.ggml.scores"), (std::vector<double>{0, -1, -2.5, -3}));
+  EXPECT_EQ(m.integers("tokenizer.ggml.token_type"), (std::vector<int64_t>{3, 1, 1, 1}));
+  EXPECT_TRUE(m.boolean("tokenizer.ggml.add_bos_token"));
+  EXPECT_EQ(std::get<int64_t>(*m.find("kpd.i8")), -8);
+  EXPECT_EQ(m.number("kpd.u64"), uint64_t{1} << 40);
+  EXPECT_EQ(m.real("kpd.f64"), 0.1);
+  ASSERT_EQ(file.tensors.size(), 6u);
+  for (const WeightEntry& t : file.tensors) {
+    EXPECT_EQ(t.shape, t.name == "norm" ? std::vector<uint64_t>{64} : (std::vector<uint64_t>{3, 64})) << t.name;
+    std::vector<float> values(t.count());
+    quant::dequantize_blocks(t.type, t.bytes, 0, values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double expected = (static_cast<double>(i) - 96) / 64, off = t.type == BlockType::kF32 ? 0
+                                                                        : t.name == "q4_0"        ? 0.11
+                                                                                                  : 0.03;
+      EXPECT_NEAR(values[i], expected, off) << t.name << " " << i;
+    }
+  }
+  EXPECT_EQ(file.tensors[5].type, BlockType::kQ4_0);
+}
+
+GgufMetadata written_metadata() {
+  GgufMetadata m = some_metadata();
+  m.values.insert(m.values.begin(), {"general.architecture", GgufValue(std::in_place_type<std::string>, "llama")});
+  return m;
+}
+
+void write_golden(const std::string& to) {
+  std::vector<float> values(192);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = (static_cast<float>(i) - 96) / 64;
+  std::vector<uint8_t> f32(768), q8(204), f16(6);
+  quant::quantize_blocks(BlockType::kF32, values, f32);
+  quant::quantize_blocks(BlockType::kQ8_0, values, q8);
+  quant::quantize_blocks(BlockType::kF16, std::span<const float>(values).first(3), f16);
+  const std::vector<WeightEntry> tensors = {
+      {"f16", BlockType::kF16, {3}, f16}, {"f32", BlockType::kF32, {2, 3, 32}, f32}, {"q8_0", BlockType::kQ8_0, {3, 64}, q8}};
+  save_gguf(to, written_metadata(), tensors);
+}
+
+// tests/golden/check_gguf.py reads written.gguf with the gguf package.
+TEST_F(Gguf, WritesTheGoldenBytes) {
+  write_golden(path("written.gguf"));
+  EXPECT_EQ(get("written.gguf"), golden("written.gguf"));
+}
+
+// Run by hand: --gtest_also_run_disabled_tests --gtest_filter='*Record*'
+TEST_F(Gguf, DISABLED_Record) { write_golden(KPD_TESTS_DIR "/golden/gguf/written.gguf"); }
 
 }  // namespace
 }  // namespace kpd::io
