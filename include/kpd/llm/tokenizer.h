@@ -18,6 +18,8 @@ namespace kpd::llm {
 
 using TokenId = int32_t;
 
+struct TokenizerParts;  // private: src/llm/tokenizer_parts.h
+
 struct EncodeOptions {
   bool add_special = true;    // what the tokenizer puts around a text by itself (BOS, EOS)
   bool parse_special = true;  // text that spells a special token ("<|im_start|>") becomes that token
@@ -29,8 +31,10 @@ class Tokenizer {
   // `directory` holds tokenizer.json and, where there is one, tokenizer_config.json and generation_config.json.
   // Throws Error(kIo | kCorruptData | kUnsupported) naming the file and the part.
   static Tokenizer from_directory(const std::string& directory);
-  // The texts of those files; `name` is named in errors. tokenizer_config may be empty.
-  static Tokenizer from_json(std::string_view tokenizer, std::string_view tokenizer_config, std::string_view name);
+  // The texts of those files; `name` is named in errors. The last two may be empty.
+  static Tokenizer from_json(std::string_view tokenizer, std::string_view tokenizer_config, std::string_view name,
+                             std::string_view generation_config = {});
+  // Throws Error(kCorruptData | kUnsupported) naming the file and the key.
   static Tokenizer from_gguf(const io::GgufMetadata& metadata);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -53,11 +57,12 @@ class Tokenizer {
   bool adds_bos() const;                     // encode(add_special) puts BOS first
   const std::string& chat_template() const;  // Jinja source; empty if there is none
 
+  // For the library's own files.
+  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
+  const TokenizerParts& parts() const { return *parts_; }
+
  private:
-  friend class TokenStream;
-  struct Parts;
-  explicit Tokenizer(std::unique_ptr<const Parts> parts);
-  std::unique_ptr<const Parts> parts_;
+  std::unique_ptr<const TokenizerParts> parts_;
 };
 
 // Decodes token by token and gives out whole UTF-8 characters only. The pieces joined equal decode() of all tokens. The
@@ -65,14 +70,18 @@ class Tokenizer {
 class TokenStream {
  public:
   explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = true);
+  ~TokenStream();
+  TokenStream(TokenStream&&) noexcept;
+
   std::string push(TokenId token);  // the text that is complete by now; may be empty
   std::string finish();             // what is left, incomplete characters as U+FFFD
 
  private:
+  struct State;  // what the decoder's steps hold back
   const Tokenizer& tokenizer_;
   bool skip_special_;
   bool first_ = true;
-  std::string pending_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace kpd::llm

@@ -1,0 +1,114 @@
+// llm: a regular expression in PCRE2.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "llm/regex.h"
+
+#include <pcre2.h>
+
+#include <memory>
+
+#include "io/text.h"
+#include "kpd/base/error.h"
+#include "llm/unicode.h"
+
+namespace kpd::llm {
+namespace {
+
+// A tokenizer's expression comes from a file: it may not take the machine with it.
+constexpr uint32_t kMaxSteps = 20'000'000, kMaxHeapKib = 64 * 1024;
+constexpr size_t kMaxExpressionBytes = 1 << 16;
+
+// Classes that the two engines see differently, as what goes between brackets: PCRE2 counts U+180E as a space and no marks as
+// parts of words.
+constexpr std::string_view kSpaceSet =
+    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr std::string_view kNoSpaceSet =
+    R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e})"
+    R"(\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+constexpr std::string_view kWordSet = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+
+// The same expression for PCRE2.
+std::string translate(std::string_view e) {
+  std::string out;
+  bool in_set = false;
+  for (size_t i = 0; i < e.size(); ++i) {
+    if (e[i] != '\\' || i + 1 == e.size()) {
+      if (e[i] == '[') in_set = true;
+      if (e[i] == ']') in_set = false;
+      out += e[i];
+      continue;
+    }
+    const char c = e[++i];
+    const std::string_view set = c == 's' ? kSpaceSet : c == 'S' ? kNoSpaceSet : c == 'w' ? kWordSet : std::string_view();
+    if (set.empty() && !(c == 'W' && !in_set)) {
+      out += '\\';
+      out += c;
+    } else if (c == 'W') {
+      out += str("[^", kWordSet, "]");
+    } else {
+      out += in_set ? std::string(set) : str("[", set, "]");
+    }
+  }
+  return out;
+}
+
+using MatchData = std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)>;
+using MatchContext = std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)>;
+
+}  // namespace
+
+Regex::Regex(std::string_view expression, const std::string& where) : where_(where) {
+  if (expression.size() > kMaxExpressionBytes) {
+    fail(ErrorCode::kLimitExceeded, where, ": a regular expression of ", expression.size(), " bytes, the limit is ",
+         kMaxExpressionBytes);
+  }
+  const std::string translated = translate(expression);
+  int error = 0;
+  size_t at = 0;
+  code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr);
+  if (!code_) {
+    unsigned char text[128] = "";
+    pcre2_get_error_message(error, text, sizeof text);
+    fail(ErrorCode::kUnsupported, where, ": the regular expression '", io::printable(expression), "' is not understood (",
+         reinterpret_cast<const char*>(text), "), expected one that PCRE2 knows");
+  }
+  // Without it, on a machine where it is forbidden, the interpreter does the same.
+  (void)pcre2_jit_compile(code_, PCRE2_JIT_COMPLETE);
+}
+
+Regex::~Regex() { pcre2_code_free(code_); }
+
+void Regex::for_each(std::string_view text, const std::function<void(size_t, size_t)>& match) const {
+  const MatchData data(pcre2_match_data_create_from_pattern(code_, nullptr), pcre2_match_data_free);
+  const MatchContext context(pcre2_match_context_create(nullptr), pcre2_match_context_free);
+  if (!data || !context) fail(ErrorCode::kOutOfMemory, where_, ": no memory for a search");
+  pcre2_set_match_limit(context.get(), kMaxSteps);
+  pcre2_set_heap_limit(context.get(), kMaxHeapKib);
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  size_t at = 0, last_end = SIZE_MAX;
+  while (at <= text.size()) {
+    int rc = pcre2_match(code_, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data.get(), context.get());
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+      rc = pcre2_match(code_, subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), context.get());
+    }
+    if (rc == PCRE2_ERROR_NOMATCH) return;
+    if (rc < 0) {
+      fail(ErrorCode::kLimitExceeded, where_, ": the regular expression needs more than the allowed steps or memory at byte ",
+           at, " of a text");
+    }
+    const size_t* range = pcre2_get_ovector_pointer(data.get());
+    const size_t begin = range[0], end = range[1];
+    const size_t step = begin < text.size() ? char_at(text, begin).bytes : 1;
+    if (begin >= end) {
+      // An empty match right after a match does not count (nor one that \K turned round).
+      if (begin == end && begin != last_end) match(begin, end);
+      at = std::max(at, begin) + step;
+      if (begin == end) last_end = end;
+      continue;
+    }
+    match(begin, end);
+    at = last_end = end;
+  }
+}
+
+}  // namespace kpd::llm

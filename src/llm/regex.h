@@ -1,0 +1,29 @@
+// llm: a regular expression in PCRE2, searched as Hugging Face's engine (Oniguruma) does.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+struct pcre2_real_code_8;
+
+namespace kpd::llm {
+
+// Immutable; thread-safe.
+class Regex {
+ public:
+  // Throws Error(kUnsupported) that opens with `where`.
+  Regex(std::string_view expression, const std::string& where);
+  ~Regex();
+  Regex(const Regex&) = delete;
+  Regex& operator=(const Regex&) = delete;
+
+  // As Pattern::for_each.
+  void for_each(std::string_view text, const std::function<void(size_t, size_t)>& match) const;
+
+ private:
+  pcre2_real_code_8* code_ = nullptr;
+  std::string where_;
+};
+
+}  // namespace kpd::llm

@@ -1,0 +1,221 @@
+// llm: token ids to text. A decoder is a chain of steps over the list of the tokens' spellings, as Hugging Face's. Here the
+// steps pass spellings on as they come and hold back what later tokens may change, so that decoding a whole list and a stream
+// are one code path.
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "kpd/base/error.h"
+#include "llm/tokenizer_parts.h"
+#include "llm/unicode.h"
+
+namespace kpd::llm {
+namespace {
+
+using Kind = DecoderStep::Kind;
+
+// The byte that a spelling like <0x0A> stands for, -1 for others. A sign before one digit counts, as it does in Rust's parser.
+int fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  const char* first = token.data() + 3;
+  if (*first == '+') ++first;
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(first, token.data() + 5, value, 16);
+  return error == std::errc() && end == token.data() + 5 ? static_cast<int>(value) : -1;
+}
+
+// The bytes that the token's characters stand for; those of the token itself if one of them stands for none.
+void append_spelled_bytes(std::string& out, std::string_view token) {
+  const size_t before = out.size();
+  for (size_t at = 0; at < token.size();) {
+    const Char c = char_at(token, at);
+    const int byte = spelled_byte(c.code);
+    if (byte < 0) {
+      out.resize(before);
+      out += token;
+      return;
+    }
+    out += static_cast<char>(byte);
+    at += c.bytes;
+  }
+}
+
+std::string strip(std::string_view token, const DecoderStep& step) {
+  for (size_t i = 0; i < step.start && token.starts_with(step.text); ++i) token.remove_prefix(step.text.size());
+  for (size_t i = 0; i < step.stop && token.ends_with(step.text); ++i) token.remove_suffix(step.text.size());
+  return std::string(token);
+}
+
+std::string replace(std::string_view token, const DecoderStep& step) {
+  std::string out;
+  size_t done = 0;
+  step.pattern.for_each(token, [&](size_t begin, size_t end) {
+    out += token.substr(done, begin - done);
+    out += step.text;
+    done = end;
+  });
+  out += token.substr(done);
+  return out;
+}
+
+// Every character equal to `mark` becomes a space, or nothing.
+std::string spaces_for(std::string_view token, std::string_view mark, bool drop) {
+  std::string out;
+  for (size_t at = 0; at < token.size();) {
+    const size_t bytes = char_at(token, at).bytes;
+    const std::string_view c = token.substr(at, bytes);
+    if (c != mark) {
+      out += c;
+    } else if (!drop) {
+      out += ' ';
+    }
+    at += bytes;
+  }
+  return out;
+}
+
+}  // namespace
+
+struct TokenStream::State {
+  struct Step {
+    const DecoderStep* step;
+    bool of_one;          // all that arrives is one token in parts: a step before it has joined them
+    bool waits;           // nothing is passed on before the end
+    bool first = true;    // no token has come yet
+    size_t stripped = 0;  // kStrip of one token: how many are gone
+    std::string held;
+  };
+
+  explicit State(const TokenizerParts& parts) : has_decoder(parts.has_decoder) {
+    bool joined = false;
+    for (const DecoderStep& step : parts.decoder) {
+      const bool streams =
+          step.kind == Kind::kFuse || step.kind == Kind::kMetaspace || (step.kind == Kind::kStrip && step.stop == 0);
+      steps.push_back({&step, joined, joined && !streams, true, 0, {}});
+      joined = joined || step.kind == Kind::kFuse || step.kind == Kind::kByteLevel;
+    }
+  }
+
+  // Gives the token to step i and what comes out to those after it.
+  void push(size_t i, std::string_view token) {
+    if (i == steps.size()) {
+      out += token;
+    } else if (steps[i].waits) {
+      steps[i].held += token;
+    } else {
+      apply(i, token);
+    }
+  }
+
+  void finish() {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      Step& s = steps[i];
+      if (s.waits) {
+        s.waits = s.of_one = false;
+        apply(i, std::exchange(s.held, {}));
+      }
+      if (s.step->kind == Kind::kByteFallback) {
+        flush_bytes(i);
+      } else if (s.step->kind == Kind::kByteLevel && !s.held.empty()) {
+        push(i + 1, lossy_utf8(std::exchange(s.held, {})));
+      }
+    }
+  }
+
+  bool has_decoder;
+  std::string out;
+
+ private:
+  void apply(size_t i, std::string_view token) {
+    Step& s = steps[i];
+    switch (s.step->kind) {
+      case Kind::kByteLevel: {
+        append_spelled_bytes(s.held, token);
+        size_t incomplete = 0;
+        const std::string text = lossy_utf8(s.held, &incomplete);
+        s.held.erase(0, s.held.size() - incomplete);
+        if (!text.empty()) push(i + 1, text);
+        break;
+      }
+      case Kind::kMetaspace: {
+        const bool drop = (s.first || s.of_one) && s.step->prepend_scheme != PrependScheme::kNever;
+        push(i + 1, spaces_for(token, s.step->text, drop));
+        break;
+      }
+      case Kind::kReplace:
+        push(i + 1, replace(token, *s.step));
+        break;
+      case Kind::kByteFallback:
+        if (const int byte = fallback_byte(token); byte >= 0) {
+          s.held += static_cast<char>(byte);
+        } else {
+          flush_bytes(i);
+          push(i + 1, token);
+        }
+        break;
+      case Kind::kFuse:
+        push(i + 1, token);
+        break;
+      case Kind::kStrip:
+        strip_token(i, token);
+        break;
+    }
+    s.first = false;
+  }
+
+  void strip_token(size_t i, std::string_view token) {
+    Step& s = steps[i];
+    if (!s.of_one) {
+      push(i + 1, strip(token, *s.step));
+      return;
+    }
+    while (s.stripped < s.step->start && token.starts_with(s.step->text)) {
+      token.remove_prefix(s.step->text.size());
+      ++s.stripped;
+    }
+    if (token.empty()) return;
+    s.stripped = s.step->start;
+    push(i + 1, token);
+  }
+
+  // A run of bytes is text if all of it is; otherwise every byte of it is replaced, those of whole characters too.
+  void flush_bytes(size_t i) {
+    const std::string bytes = std::exchange(steps[i].held, {});
+    if (bytes.empty()) return;
+    if (is_utf8(bytes)) {
+      push(i + 1, bytes);
+    } else {
+      for (size_t k = 0; k < bytes.size(); ++k) push(i + 1, kReplacementChar);
+    }
+  }
+
+  std::vector<Step> steps;
+};
+
+TokenStream::TokenStream(const Tokenizer& tokenizer, bool skip_special)
+    : tokenizer_(tokenizer), skip_special_(skip_special), state_(std::make_unique<State>(tokenizer.parts())) {}
+TokenStream::~TokenStream() = default;
+TokenStream::TokenStream(TokenStream&&) noexcept = default;
+
+std::string TokenStream::push(TokenId token) {
+  const std::string_view spelling = tokenizer_.token(token);
+  if (spelling.empty() || (skip_special_ && tokenizer_.is_special(token))) return {};
+  if (!state_->has_decoder && !std::exchange(first_, false)) state_->out += ' ';
+  state_->push(0, spelling);
+  return std::exchange(state_->out, {});
+}
+
+std::string TokenStream::finish() {
+  state_->finish();
+  return std::exchange(state_->out, {});
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special) const {
+  TokenStream stream(*this, skip_special);
+  std::string out;
+  for (const TokenId token : tokens) out += stream.push(token);
+  out += stream.finish();
+  return out;
+}
+
+}  // namespace kpd::llm

@@ -1,0 +1,245 @@
+// llm: a tokenizer from a GGUF file's metadata (the keys tokenizer.ggml.*): the vocabulary and its merges or scores are in the
+// file, the way a text is cut into words is only named there.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "io/text.h"
+#include "kpd/base/error.h"
+#include "kpd/io/gguf.h"
+#include "llm/tokenizer_parts.h"
+
+namespace kpd::llm {
+namespace {
+
+constexpr size_t kMaxTokens = 1 << 22;
+// A piece is searched for merges at all its cuts.
+constexpr size_t kMaxPieceBytes = 1024;
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
+
+// Values of tokenizer.ggml.token_type.
+enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+enum class Words { kGpt2, kDigitsGpt2, kLlama3, kQwen2 };
+struct PreTokenizerName {
+  std::string_view name;
+  Words words;
+  bool nfc, ignore_merges, adds_bos;
+};
+// Files of before this key are GPT-2's or like it.
+constexpr PreTokenizerName kPreTokenizers[] = {
+    {"default", Words::kGpt2, false, false, false},      {"gpt-2", Words::kGpt2, false, false, false},
+    {"phi-2", Words::kGpt2, false, false, false},        {"olmo", Words::kGpt2, false, false, false},
+    {"smollm", Words::kDigitsGpt2, false, false, false}, {"starcoder", Words::kDigitsGpt2, false, false, false},
+    {"refact", Words::kDigitsGpt2, false, false, false}, {"llama-bpe", Words::kLlama3, false, true, true},
+    {"llama3", Words::kLlama3, false, true, true},       {"llama-v3", Words::kLlama3, false, true, true},
+    {"smaug-bpe", Words::kLlama3, false, false, false},  {"dbrx", Words::kLlama3, false, false, false},
+    {"qwen2", Words::kQwen2, true, false, false},        {"deepseek-r1-qwen", Words::kQwen2, true, false, false},
+};
+
+class GgufTokenizer {
+ public:
+  explicit GgufTokenizer(const io::GgufMetadata& metadata)
+      : metadata_(metadata), file_(io::printable_path(metadata.name)), parts_(std::make_unique<TokenizerParts>()) {
+    parts_->name = file_;
+  }
+
+  Tokenizer read() {
+    const std::string& model = metadata_.text("tokenizer.ggml.model");
+    if (model != "gpt2" && model != "llama") {
+      fail(ErrorCode::kUnsupported, file_, ": tokenizer.ggml.model is '", io::printable(model),
+           "', expected 'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE)");
+    }
+    read_tokens();
+    if (model == "gpt2") {
+      read_byte_level();
+    } else {
+      read_sentence_piece();
+    }
+    read_special();
+    return Tokenizer(std::move(parts_));
+  }
+
+ private:
+  bool flag(std::string_view key, bool absent) const { return metadata_.find(key) ? metadata_.boolean(key) : absent; }
+
+  std::optional<TokenId> id(const std::string& key) const {
+    if (!metadata_.find(key)) return std::nullopt;
+    const uint64_t value = metadata_.number(key);
+    if (value >= parts_->model.tokens.size()) {
+      fail(ErrorCode::kCorruptData, file_, ": ", key, " is ", value, ", expected one of ", parts_->model.tokens.size(),
+           " tokens");
+    }
+    return static_cast<TokenId>(value);
+  }
+
+  void read_tokens() {
+    std::vector<std::string> tokens = metadata_.texts("tokenizer.ggml.tokens");
+    if (tokens.size() > kMaxTokens) {
+      fail(ErrorCode::kLimitExceeded, file_, ": ", tokens.size(), " tokens, the limit is ", kMaxTokens);
+    }
+    parts_->model.tokens = std::move(tokens);
+    parts_->model.index();
+    types_.assign(parts_->model.tokens.size(), kNormal);
+    if (!metadata_.find("tokenizer.ggml.token_type")) return;
+    types_ = metadata_.integers("tokenizer.ggml.token_type");
+    if (types_.size() != parts_->model.tokens.size()) {
+      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.token_type has ", types_.size(), " entries, expected ",
+           parts_->model.tokens.size(), ", one a token");
+    }
+  }
+
+  void read_byte_level() {
+    const std::string name = metadata_.find("tokenizer.ggml.pre") ? metadata_.text("tokenizer.ggml.pre") : "default";
+    const auto* pre =
+        std::find_if(std::begin(kPreTokenizers), std::end(kPreTokenizers), [&](const auto& p) { return p.name == name; });
+    if (pre == std::end(kPreTokenizers)) {
+      std::string known;
+      for (const PreTokenizerName& p : kPreTokenizers) known += str(known.empty() ? "" : ", ", p.name);
+      fail(ErrorCode::kUnsupported, file_, ": tokenizer.ggml.pre is '", io::printable(name), "', expected one of ", known);
+    }
+    if (pre->nfc) parts_->normalizer.push_back({NormalizerStep::Kind::kNfc, {}, {}});
+    parts_->model.ignore_merges = pre->ignore_merges;
+    adds_bos_ = pre->adds_bos;
+    PreTokenizerStep bytes{.kind = PreTokenizerStep::Kind::kByteLevel};
+    bytes.add_prefix_space = flag("tokenizer.ggml.add_space_prefix", false);
+    bytes.use_regex = pre->words == Words::kGpt2 || pre->words == Words::kDigitsGpt2;
+    if (pre->words == Words::kDigitsGpt2) {
+      parts_->pre_tokenizer.push_back({.kind = PreTokenizerStep::Kind::kDigits, .individual_digits = true});
+    } else if (!bytes.use_regex) {
+      PreTokenizerStep split{.kind = PreTokenizerStep::Kind::kSplit};
+      split.pattern = pre->words == Words::kLlama3 ? Pattern::llama3_words() : Pattern::qwen2_words();
+      parts_->pre_tokenizer.push_back(std::move(split));
+    }
+    parts_->pre_tokenizer.push_back(std::move(bytes));
+    parts_->has_decoder = true;
+    parts_->decoder.push_back({.kind = DecoderStep::Kind::kByteLevel});
+    read_merges();
+  }
+
+  void read_merges() {
+    const std::vector<std::string>& merges = metadata_.texts("tokenizer.ggml.merges");
+    if (merges.size() > kMaxTokens) {
+      fail(ErrorCode::kLimitExceeded, file_, ": ", merges.size(), " merges, the limit is ", kMaxTokens);
+    }
+    BpeModel& model = parts_->model;
+    model.merges.reserve(merges.size());
+    for (size_t i = 0; i < merges.size(); ++i) {
+      // Byte-level spellings hold no space, so the first one is the cut; it may not be the first byte.
+      const size_t cut = merges[i].find(' ', 1);
+      std::optional<TokenId> left, right, merged;
+      if (cut != std::string::npos) {
+        const std::string_view text = merges[i];
+        left = model.find(text.substr(0, cut));
+        right = model.find(text.substr(cut + 1));
+        merged = model.find(str(text.substr(0, cut), text.substr(cut + 1)));
+      }
+      if (!left || !right || !merged) {
+        fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.merges: entry ", i, " is '", io::printable(merges[i]),
+             "', expected two tokens that join to a third, with a space between them");
+      }
+      model.merges.insert(*left, *right, {static_cast<uint32_t>(i), *merged});
+    }
+  }
+
+  void read_sentence_piece() {
+    BpeModel& model = parts_->model;
+    model.byte_fallback = true;
+    model.fuse_unknown = true;
+    const auto unknown = std::find(types_.begin(), types_.end(), int64_t{kUnknown});
+    if (unknown != types_.end()) model.unknown = static_cast<TokenId>(unknown - types_.begin());
+    adds_bos_ = true;
+    const bool prefix = flag("tokenizer.ggml.add_space_prefix", true);
+    if (prefix) parts_->normalizer.push_back({NormalizerStep::Kind::kPrepend, {}, std::string(kSpaceMark)});
+    parts_->normalizer.push_back({NormalizerStep::Kind::kReplace, Pattern::literal(" "), std::string(kSpaceMark)});
+    parts_->has_decoder = true;
+    parts_->decoder.push_back({.kind = DecoderStep::Kind::kReplace, .pattern = Pattern::literal(kSpaceMark), .text = " "});
+    parts_->decoder.push_back({.kind = DecoderStep::Kind::kByteFallback});
+    parts_->decoder.push_back({.kind = DecoderStep::Kind::kFuse});
+    if (prefix) parts_->decoder.push_back({.kind = DecoderStep::Kind::kStrip, .text = " ", .start = 1});
+    merges_from_scores();
+  }
+
+  bool is_text(TokenId token) const {
+    const int64_t type = types_[static_cast<size_t>(token)];
+    return type == kNormal || type == kUserDefined || type == kUnused;
+  }
+
+  // SentencePiece merges any two pieces that join to a third, that of the highest score first and of equal scores the leftmost:
+  // as a merge table, all cuts of a piece with the rank of its score.
+  void merges_from_scores() {
+    BpeModel& model = parts_->model;
+    const std::vector<double> scores = metadata_.reals("tokenizer.ggml.scores");
+    if (scores.size() != model.tokens.size()) {
+      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.scores has ", scores.size(), " entries, expected ",
+           model.tokens.size(), ", one a token");
+    }
+    std::vector<size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    for (const double score : scores) {
+      if (std::isnan(score)) fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.scores holds NaN, expected numbers");
+    }
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    uint32_t rank = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (i > 0 && scores[order[i]] < scores[order[i - 1]]) ++rank;
+      add_cuts(static_cast<TokenId>(order[i]), rank);
+    }
+  }
+
+  void add_cuts(TokenId token, uint32_t rank) {
+    BpeModel& model = parts_->model;
+    const std::string_view piece = model.tokens[static_cast<size_t>(token)];
+    if (!is_text(token) || model.find(piece) != token) return;
+    if (piece.size() > kMaxPieceBytes) {
+      fail(ErrorCode::kLimitExceeded, file_, ": token ", token, " has ", piece.size(), " bytes, the limit is ", kMaxPieceBytes);
+    }
+    for (size_t cut = 1; cut < piece.size(); ++cut) {
+      if ((static_cast<unsigned char>(piece[cut]) & 0xC0) == 0x80) continue;
+      const auto left = model.find(piece.substr(0, cut));
+      if (!left || !is_text(*left)) continue;
+      const auto right = model.find(piece.substr(cut));
+      if (right && is_text(*right)) model.merges.insert(*left, *right, {rank, token});
+    }
+  }
+
+  void read_special() {
+    const BpeModel& model = parts_->model;
+    const bool sentence_piece = model.byte_fallback;
+    std::vector<AddedToken> added;
+    std::vector<std::string> searched;
+    for (const int64_t type : {int64_t{kControl}, int64_t{kUserDefined}}) {
+      for (size_t i = 0; i < types_.size(); ++i) {
+        // An unknown token is found by its spelling too, as Hugging Face's converters have it.
+        const bool special = types_[i] == kControl || (types_[i] == kUnknown && sentence_piece);
+        if (special != (type == kControl) || (!special && types_[i] != kUserDefined)) continue;
+        // SentencePiece looks for a user's tokens where spaces are already spelled.
+        added.push_back({.text = model.tokens[i],
+                         .id = static_cast<TokenId>(i),
+                         .special = special,
+                         .normalized = !special && sentence_piece});
+        searched.push_back(model.tokens[i]);
+      }
+    }
+    parts_->added.set(std::move(added), searched);
+    parts_->bos = id("tokenizer.ggml.bos_token_id");
+    parts_->eos = id("tokenizer.ggml.eos_token_id");
+    const auto turn_end = id("tokenizer.ggml.eot_token_id");
+    if (flag("tokenizer.ggml.add_bos_token", adds_bos_) && parts_->bos) parts_->prefix.push_back(*parts_->bos);
+    if (flag("tokenizer.ggml.add_eos_token", false) && parts_->eos) parts_->suffix.push_back(*parts_->eos);
+    if (metadata_.find("tokenizer.chat_template")) parts_->chat_template = metadata_.text("tokenizer.chat_template");
+    parts_->set_end_of_turn(turn_end ? std::vector<TokenId>{*turn_end} : std::vector<TokenId>{});
+  }
+
+  const io::GgufMetadata& metadata_;
+  std::string file_;
+  std::unique_ptr<TokenizerParts> parts_;
+  std::vector<int64_t> types_;
+  bool adds_bos_ = false;
+};
+
+}  // namespace
+
+Tokenizer Tokenizer::from_gguf(const io::GgufMetadata& metadata) { return GgufTokenizer(metadata).read(); }
+
+}  // namespace kpd::llm

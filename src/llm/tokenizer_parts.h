@@ -1,0 +1,85 @@
+// llm: what a tokenizer is made of, in the order in which a text passes: added tokens cut out, normalizer, added tokens cut
+// out of the normalized text, pre-tokenizer, byte-pair encoding, post-processor; and the decoder for the way back.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kpd/llm/tokenizer.h"
+#include "llm/added_tokens.h"
+#include "llm/bpe.h"
+#include "llm/pattern.h"
+
+namespace kpd::llm {
+
+struct NormalizerStep {
+  enum class Kind { kNfc, kPrepend, kReplace } kind;
+  Pattern pattern{};   // kReplace: what to replace
+  std::string text{};  // kPrepend, kReplace
+};
+
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+enum class PrependScheme { kNever, kFirst, kAlways };
+
+struct PreTokenizerStep {
+  enum class Kind { kByteLevel, kDigits, kSplit, kMetaspace } kind;
+  bool add_prefix_space = false;                         // kByteLevel
+  bool use_regex = false;                                // kByteLevel
+  bool individual_digits = false;                        // kDigits
+  Pattern pattern{};                                     // kSplit
+  SplitBehavior behavior = SplitBehavior::kIsolated;     // kSplit
+  bool invert = false;                                   // kSplit
+  std::string replacement{};                             // kMetaspace: one character
+  PrependScheme prepend_scheme = PrependScheme::kNever;  // kMetaspace
+  bool split = true;                                     // kMetaspace
+};
+
+struct DecoderStep {
+  enum class Kind { kByteLevel, kMetaspace, kReplace, kByteFallback, kFuse, kStrip } kind;
+  Pattern pattern{};                                     // kReplace
+  std::string text{};                                    // kReplace: by what; kMetaspace, kStrip: one character
+  PrependScheme prepend_scheme = PrependScheme::kNever;  // kMetaspace
+  size_t start = 0, stop = 0;                            // kStrip: how many at either end
+};
+
+struct TokenizerParts {
+  std::string name;  // of the file, for errors
+  BpeModel model;
+  std::vector<std::string> added_spelling;  // tokens beyond the model's, by id - model.tokens.size()
+  AddedTokens added;
+  std::vector<NormalizerStep> normalizer;
+  std::vector<PreTokenizerStep> pre_tokenizer;
+  std::vector<TokenId> prefix, suffix;  // what encode(add_special) puts around a text
+  bool has_decoder = false;             // without one, tokens are joined by spaces
+  std::vector<DecoderStep> decoder;
+  std::optional<TokenId> bos, eos;
+  std::vector<TokenId> end_of_turn;
+  std::string chat_template;
+
+  // Gives end_of_turn its tokens: `ids` (from the files), eos, and the special tokens known for it. Called last.
+  void set_end_of_turn(std::vector<TokenId> ids);
+};
+
+// The text after all normalizer steps.
+std::string normalize(const std::vector<NormalizerStep>& steps, std::string_view text);
+
+// A text cut into pieces; a step cuts further, and may rewrite the text.
+struct Pieces {
+  struct Range {
+    size_t begin, end;
+    bool opens_text;  // it begins where the whole text to be encoded begins
+  };
+  std::string text;
+  std::vector<Range> ranges;
+};
+
+void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Pieces& pieces);
+
+// The characters that stand for bytes in byte-level vocabularies (GPT-2): a byte's UTF-8 spelling, and the byte of a code
+// point, -1 if it stands for none.
+std::string_view byte_spelling(unsigned char byte);
+int spelled_byte(uint32_t code);
+
+}  // namespace kpd::llm
