@@ -9,6 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/int_product.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -338,6 +339,10 @@ struct Q6K {
 
 // ---- The kernel ----
 
+// A block's work fills the reorder window, so that without a hint the next lines are asked for too late. May point past the
+// end.
+inline constexpr size_t kPrefetchBytes = 2048;
+
 // What block b adds to R rows' outputs, in the order of operations of int_product.h.
 template <class F, size_t R>
 HWY_INLINE void add_block(const uint8_t* header, const uint8_t* block, const Int8Rows& x, size_t row, size_t b,
@@ -382,6 +387,7 @@ HWY_NOINLINE void tile_rows(const uint8_t* tile, const Int8Rows& x, size_t row, 
     const uint8_t* header = tile;
     tile += kInfo.header_bytes;
     for (size_t b = super; b < super + kInfo.super_blocks; ++b, tile += kInfo.block_bytes) {
+      for (size_t i = 0; i < kInfo.block_bytes; i += 64) hwy::Prefetch(tile + kPrefetchBytes + i);
       add_block<F, R>(header, tile, x, row, b, acc);
     }
   }
