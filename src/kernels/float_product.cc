@@ -13,9 +13,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/float_product.h"
 #include "kpd/base/cpu.h"
+
+#ifndef KPD_FLOAT_PRODUCT_BLOCKS_
+#define KPD_FLOAT_PRODUCT_BLOCKS_
+namespace kpd::kernels {
+inline constexpr size_t kManyRows = 13;      // from here on work goes in blocks
+inline constexpr size_t kColumnBlock = 256;  // of a float32 tile: 16 KiB
+inline constexpr size_t kTileGroup = 8;
+}  // namespace kpd::kernels
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
@@ -23,7 +33,7 @@ namespace HWY_NAMESPACE {
 
 #if KPD_TARGET_IS_SCALAR
 void FloatProduct(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                  float* out, size_t out_stride) {
+                  float* out, size_t out_stride, float*) {
   scalar::float_product(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
 }
 void PackFloatTile(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile) {
@@ -47,8 +57,6 @@ inline constexpr size_t kMaxRows = 6;
 inline constexpr size_t kMaxRows = 12;
 #endif
 
-inline constexpr size_t kColumnBlock = 256;  // of a float32 tile: 16 KiB
-inline constexpr size_t kTileGroup = 8;
 inline constexpr size_t kPrefetchColumns = 16;
 
 HWY_INLINE VTile load_weights(const float* p) { return hn::LoadU(DTile(), p); }
@@ -125,41 +133,70 @@ void tile_columns(const T* w, size_t n, Rows rows, size_t n_rows, bool first) {
   take_rows<1>(w, n, &rows, n_rows, first);
 }
 
-template <class T>
-void float_tiles(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                 float* out, size_t out_stride) {
-  const T* weights = reinterpret_cast<const T*>(w.bytes);
-  const auto run = [&](size_t t, size_t first_row, size_t row_count, size_t column, size_t n) {
-    const size_t outputs = std::min(kFloatTileOutputs, w.n_out - t * kFloatTileOutputs);
-    const Rows rows = {x + first_row * x_stride + column, x_stride, out + first_row * out_stride + t * kFloatTileOutputs,
-                       out_stride, outputs};
-    tile_columns(weights + (t * w.n_in + column) * kFloatTileOutputs, n, rows, row_count, column == 0);
-  };
-  if (n_rows <= kMaxRows || w.n_in == 0) {
-    for (size_t t = tile_begin; t < tile_end; ++t) run(t, 0, n_rows, 0, w.n_in);
-    return;
+struct Problem {
+  FloatMatrix w;
+  const float* x;
+  size_t x_stride, n_rows;
+  float* out;
+  size_t out_stride;
+
+  Rows rows(size_t tile, size_t first_row, size_t column) const {
+    return {x + first_row * x_stride + column, x_stride, out + first_row * out_stride + tile * kFloatTileOutputs, out_stride,
+            std::min(kFloatTileOutputs, w.n_out - tile * kFloatTileOutputs)};
   }
+};
+
+template <class T>
+void widen(const T* src, size_t n_columns, float* dst) {
+  for (size_t i = 0; i < n_columns * kFloatTileOutputs; i += kTileLanes) hn::StoreU(load_weights(src + i), DTile(), dst + i);
+}
+
+// Many rows. 16-bit weights become floats once for all of them, in `scratch`.
+template <class T>
+void many_rows(const Problem& p, size_t tile_begin, size_t tile_end, float* scratch) {
+  const T* weights = reinterpret_cast<const T*>(p.w.bytes);
   for (size_t group = tile_begin; group < tile_end; group += kTileGroup) {
-    for (size_t column = 0; column < w.n_in; column += kColumnBlock) {
-      const size_t n = std::min(kColumnBlock, w.n_in - column);
-      for (size_t r = 0; r < n_rows; r += kMaxRows) {
-        for (size_t t = group; t < std::min(tile_end, group + kTileGroup); ++t) {
-          run(t, r, std::min(kMaxRows, n_rows - r), column, n);
+    const size_t n_tiles = std::min(kTileGroup, tile_end - group);
+    for (size_t column = 0; column < p.w.n_in; column += kColumnBlock) {
+      const size_t n = std::min(kColumnBlock, p.w.n_in - column);
+      const float* panels[kTileGroup];
+      for (size_t t = 0; t < n_tiles; ++t) {
+        const T* panel = weights + ((group + t) * p.w.n_in + column) * kFloatTileOutputs;
+        if constexpr (sizeof(T) == sizeof(float)) {
+          panels[t] = panel;
+        } else {
+          panels[t] = scratch + t * kColumnBlock * kFloatTileOutputs;
+          widen(panel, n, scratch + t * kColumnBlock * kFloatTileOutputs);
+        }
+      }
+      for (size_t r = 0; r < p.n_rows; r += kMaxRows) {
+        for (size_t t = 0; t < n_tiles; ++t) {
+          tile_columns(panels[t], n, p.rows(group + t, r, column), std::min(kMaxRows, p.n_rows - r), column == 0);
         }
       }
     }
   }
 }
 
+template <class T>
+void float_tiles(const Problem& p, size_t tile_begin, size_t tile_end, float* scratch) {
+  if (scratch != nullptr && p.w.n_in > 0) return many_rows<T>(p, tile_begin, tile_end, scratch);
+  const T* weights = reinterpret_cast<const T*>(p.w.bytes);
+  for (size_t t = tile_begin; t < tile_end; ++t) {
+    tile_columns(weights + t * p.w.n_in * kFloatTileOutputs, p.w.n_in, p.rows(t, 0, 0), p.n_rows, true);
+  }
+}
+
 void FloatProduct(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                  float* out, size_t out_stride) {
+                  float* out, size_t out_stride, float* scratch) {
+  const Problem p = {w, x, x_stride, n_rows, out, out_stride};
   switch (w.dtype) {
     case DType::kFloat32:
-      return float_tiles<float>(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
+      return float_tiles<float>(p, tile_begin, tile_end, scratch);
     case DType::kFloat16:
-      return float_tiles<hwy::float16_t>(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
+      return float_tiles<hwy::float16_t>(p, tile_begin, tile_end, scratch);
     case DType::kBFloat16:
-      return float_tiles<hwy::bfloat16_t>(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
+      return float_tiles<hwy::bfloat16_t>(p, tile_begin, tile_end, scratch);
   }
 }
 
@@ -204,7 +241,11 @@ void pack_float_tile(const float* rows, size_t row_stride, size_t outputs, size_
 void float_product(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
                    float* out, size_t out_stride) {
   if (use_scalar_kernels()) return scalar::float_product(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
-  HWY_DYNAMIC_DISPATCH(FloatProduct)(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
+  // Allocated here, outside the targets' regions. Float32 weights need none of it but take the same path.
+  std::vector<float> scratch;
+  if (n_rows >= kManyRows) scratch.resize(w.dtype == DType::kFloat32 ? 1 : kTileGroup * kColumnBlock * kFloatTileOutputs);
+  HWY_DYNAMIC_DISPATCH(FloatProduct)
+  (w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride, n_rows >= kManyRows ? scratch.data() : nullptr);
 }
 }  // namespace kpd::kernels
 #endif
