@@ -141,6 +141,17 @@ HWY_INLINE VF load_8bit(const uint8_t* p) {
   return hn::ConvertTo(DF(), hn::PromoteTo(DI32(), hn::LoadU(d8, reinterpret_cast<const T*>(p))));
 }
 
+// Keeps the compiler from summing a block's products as a tree, which it likes for its short chains: all of them would be alive
+// at once, more than there are registers.
+template <class V>
+HWY_INLINE void keep_in_order(V* v) {
+#if HWY_ARCH_X86 && HWY_COMPILER_GCC
+  for (size_t i = 0; i < kVecs; ++i) asm volatile("" : "+x"(v[i].raw));
+#else
+  (void)v;
+#endif
+}
+
 // R rows of a block's activations: codes x + r * stride.
 template <size_t R>
 struct Codes {
@@ -162,6 +173,7 @@ HWY_INLINE void add_nibbles(const VU8* low, const VU8* high, const Codes<R>& x, 
       const VI16 p = mul_pairs(low[v], x_low);
       sums[r][v] = hn::Add(kFirst ? p : hn::Add(sums[r][v], p), mul_pairs(high[v], x_high));
     }
+    keep_in_order(sums[r]);
   }
 }
 
@@ -198,6 +210,7 @@ HWY_INLINE void add_signed(const SignedWeights* w, const Codes<R>& x, size_t col
       const VI32 p = add_pairs(mul_pairs(w[v], four));
       sums[r][v] = kFirst ? p : hn::Add(sums[r][v], p);
     }
+    keep_in_order(sums[r]);
   }
 }
 
