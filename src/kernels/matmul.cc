@@ -15,9 +15,6 @@ namespace HWY_NAMESPACE {
 
 #if KPD_TARGET_IS_SCALAR
 void Matmul(const float* a, const float* b, float* c, const MatmulShape& shape) { scalar::matmul(a, b, c, shape); }
-void TransposeToPanel(const float* src, size_t src_stride, size_t n, float* dst) {
-  scalar::transpose_to_panel(src, src_stride, n, dst);
-}
 #else
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -85,27 +82,6 @@ void Matmul(const float* a, const float* b, float* c, const MatmulShape& s) {
   if (j < s.n) Rest(a, b + j, c + j, s, s.n - j);
 }
 
-// Four by four at a time, within 128-bit blocks.
-void TransposeToPanel(const float* src, size_t src_stride, size_t n, float* dst) {
-  const hn::FixedTag<float, 4> d4;
-  const hn::Repartition<double, decltype(d4)> d2;
-  size_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    for (size_t j = 0; j < 16; j += 4) {
-      const float* p = src + j * src_stride + i;
-      const auto r0 = hn::LoadU(d4, p), r1 = hn::LoadU(d4, p + src_stride);
-      const auto r2 = hn::LoadU(d4, p + 2 * src_stride), r3 = hn::LoadU(d4, p + 3 * src_stride);
-      const auto t0 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)), t1 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3));
-      const auto t2 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1)), t3 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
-      float* q = dst + i * 16 + j;
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, t0, t1)), d4, q);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, t0, t1)), d4, q + 16);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, t2, t3)), d4, q + 32);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, t2, t3)), d4, q + 48);
-    }
-  }
-  scalar::transpose_to_panel(src + i, src_stride, n - i, dst + i * 16);
-}
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
@@ -114,16 +90,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kpd::kernels {
 HWY_EXPORT(Matmul);
-HWY_EXPORT(TransposeToPanel);
 
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) {
   if (use_scalar_kernels()) return scalar::matmul(a, b, c, shape);
   HWY_DYNAMIC_DISPATCH(Matmul)(a, b, c, shape);
 }
 
-void transpose_to_panel(const float* src, size_t src_stride, size_t n, float* dst) {
-  if (use_scalar_kernels()) return scalar::transpose_to_panel(src, src_stride, n, dst);
-  HWY_DYNAMIC_DISPATCH(TransposeToPanel)(src, src_stride, n, dst);
-}
 }  // namespace kpd::kernels
 #endif

@@ -1,4 +1,4 @@
-// kernels: products of small float matrices, the work of attention and of exact arithmetic. Private.
+// kernels: products of small float matrices, the work of attention. Private.
 //
 // A result c[r][j] is the same, bit for bit, for any number of rows: a chain of fused multiply-adds over k in increasing order.
 // (On targets without fused multiply-add each step rounds twice; results differ between instruction sets.)
@@ -17,13 +17,8 @@ struct MatmulShape {
 };
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
 
-// dst[i][j] = src[j * src_stride + i] for i < n, j < 16: sixteen rows of weights become a panel, n x 16, that matmul reads as
-// b.
-void transpose_to_panel(const float* src, size_t src_stride, size_t n, float* dst);
-
 namespace scalar {
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
-void transpose_to_panel(const float* src, size_t src_stride, size_t n, float* dst);
 }  // namespace scalar
 
 }  // namespace kpd::kernels

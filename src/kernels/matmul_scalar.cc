@@ -17,10 +17,4 @@ void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) 
   }
 }
 
-void transpose_to_panel(const float* src, size_t src_stride, size_t n, float* dst) {
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j < 16; ++j) dst[i * 16 + j] = src[j * src_stride + i];
-  }
-}
-
 }  // namespace kpd::kernels::scalar

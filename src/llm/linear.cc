@@ -51,6 +51,14 @@ uint8_t* Workspace::bytes(size_t slot, size_t n) {
   return buffer.data.get();
 }
 
+Prepared& Workspace::prepared(const Preparation& preparation) {
+  for (const auto& [key, value] : prepared_) {
+    if (key == &preparation) return *value;
+  }
+  prepared_.emplace_back(&preparation, preparation.make());
+  return *prepared_.back().second;
+}
+
 void LinearGroup::add(std::unique_ptr<WeightMatrix> matrix, std::vector<float> bias) {
   matrices_.push_back(std::move(matrix));
   biases_.push_back(std::move(bias));
@@ -88,28 +96,24 @@ std::vector<Piece> split_outputs(const std::vector<std::unique_ptr<WeightMatrix>
 
 void LinearGroup::run(const float* x, size_t n_rows, std::span<float* const> outs, Workspace& workspace, int n_threads) const {
   const size_t n_in = matrices_.front()->n_in();
-  std::vector<const Preparation*> preparations;
-  std::vector<uint8_t*> prepared;
+  std::vector<const Preparation*> done;
   for (const auto& matrix : matrices_) {
     const Preparation* preparation = matrix->preparation();
-    if (preparation == nullptr || std::find(preparations.begin(), preparations.end(), preparation) != preparations.end())
-      continue;
-    uint8_t* dst = workspace.bytes(kPreparationSlot + preparations.size(), preparation->bytes(n_rows, n_in));
+    if (preparation == nullptr || std::find(done.begin(), done.end(), preparation) != done.end()) continue;
+    done.push_back(preparation);
+    Prepared& prepared = workspace.prepared(*preparation);
+    preparation->resize(prepared, n_rows, n_in);
     constexpr size_t kRows = 16;
-    parallel_for((n_rows + kRows - 1) / kRows, n_threads, [&](size_t task, int) {
-      preparation->prepare(x, n_rows, n_in, task * kRows, std::min(n_rows, (task + 1) * kRows), dst);
+    parallel_for((n_rows + kRows - 1) / kRows, n_rows <= kRows ? 1 : n_threads, [&](size_t task, int) {
+      preparation->prepare(x, n_in, task * kRows, std::min(n_rows, (task + 1) * kRows), prepared);
     });
-    preparations.push_back(preparation);
-    prepared.push_back(dst);
   }
   const std::vector<Piece> pieces = split_outputs(matrices_, n_threads);
   parallel_for(pieces.size(), n_threads, [&](size_t task, int) {
     const Piece& piece = pieces[task];
     const WeightMatrix& matrix = *matrices_[piece.matrix];
     PreparedRows rows{x, nullptr, n_rows};
-    for (size_t p = 0; p < preparations.size(); ++p) {
-      if (preparations[p] == matrix.preparation()) rows.prepared = prepared[p];
-    }
+    if (matrix.preparation() != nullptr) rows.prepared = &workspace.prepared(*matrix.preparation());
     float* out = outs[piece.matrix];
     matrix.product(rows, piece.first, piece.last, out, matrix.n_out());
     const std::vector<float>& bias = biases_[piece.matrix];

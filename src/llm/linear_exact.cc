@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/matmul.h"
+#include "kernels/float_product.h"
 #include "kpd/quant/blocks.h"
 #include "llm/linear_formats.h"
 
 namespace kpd::llm {
 namespace {
 
-constexpr size_t kTile = 16;
+constexpr size_t kTile = kernels::kFloatTileOutputs;
 
 class ExactMatrix : public WeightMatrix {
  public:
@@ -20,19 +20,19 @@ class ExactMatrix : public WeightMatrix {
   size_t tile() const override { return kTile; }
 
   void product(const PreparedRows& rows, size_t first, size_t last, float* out, size_t stride) const override {
-    // Kept by the thread: sixteen rows of weights as they come, and as a panel.
-    thread_local std::vector<float> values, panel;
+    // Kept by the thread: sixteen rows of weights as they come, and as a tile.
+    thread_local std::vector<float> values, tile;
     values.resize(kTile * n_in());
-    panel.resize(kTile * n_in());
+    tile.resize(kTile * n_in());
     const size_t row_bytes = source_.row_bytes();
     for (size_t o = first; o < last; o += kTile) {
       const size_t n = std::min(kTile, last - o);
-      for (size_t j = 0; j < n; ++j)
+      for (size_t j = 0; j < n; ++j) {
         quant::dequantize_blocks(source_.type, {source_.rows[o + j], row_bytes}, 0, {values.data() + j * n_in(), n_in()});
-      std::fill(values.begin() + static_cast<std::ptrdiff_t>(n * n_in()), values.end(), 0.0f);
-      kernels::transpose_to_panel(values.data(), n_in(), n_in(), panel.data());
-      kernels::matmul(rows.floats, panel.data(), out + o,
-                      {.n_rows = rows.n_rows, .depth = n_in(), .n = n, .lda = n_in(), .ldb = kTile, .ldc = stride});
+      }
+      kernels::pack_float_tile(values.data(), n_in(), n, n_in(), tile.data());
+      const kernels::FloatMatrix w{DType::kFloat32, reinterpret_cast<const uint8_t*>(tile.data()), n, n_in()};
+      kernels::float_product(w, rows.floats, n_in(), rows.n_rows, 0, 1, out + o, stride);
     }
   }
 
@@ -43,7 +43,5 @@ class ExactMatrix : public WeightMatrix {
 }  // namespace
 
 std::unique_ptr<WeightMatrix> make_exact_matrix(const WeightSource& source) { return std::make_unique<ExactMatrix>(source); }
-
-std::span<const LinearFormat> linear_formats() { return {}; }
 
 }  // namespace kpd::llm

@@ -8,9 +8,6 @@
 
 namespace kpd::llm {
 
-// Slots of a Workspace from here on belong to LinearGroup::run.
-inline constexpr size_t kPreparationSlot = 16;
-
 struct LinearFormat {
   const char* name;
   bool (*accepts)(const WeightSource& source);

@@ -8,7 +8,7 @@
 
 namespace kpd::llm {
 
-// Slots of the workspace; those from kPreparationSlot on are LinearGroup's.
+// Slots of the workspace.
 enum WorkspaceSlot : size_t {
   kHidden,
   kNormed,

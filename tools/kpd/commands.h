@@ -32,6 +32,8 @@ Command decode_command();
 Command inspect_command();
 Command mean_command();
 Command codecs_command();
+Command eval_command();
+Command generate_command();
 Command federate_command();  // cmd_federate.cc in kpd-train, cmd_federate_missing.cc in kpd
 
 // In the order of `kpd --help`.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kpd/base/block_type.h"
@@ -29,19 +30,27 @@ struct WeightSource {
   size_t row_bytes() const;
 };
 
+// What a preparation made of a group's input; memory is kept from call to call.
+class Prepared {
+ public:
+  virtual ~Prepared() = default;
+};
+
 // What is done once to the rows of a group's input. Stateless; thread-safe.
 class Preparation {
  public:
   virtual ~Preparation() = default;
-  virtual size_t bytes(size_t n_rows, size_t n_in) const = 0;
-  // Rows [first, last) of x [n_rows, n_in] into dst of bytes(n_rows, n_in), 64-byte aligned.
-  virtual void prepare(const float* x, size_t n_rows, size_t n_in, size_t first, size_t last, uint8_t* dst) const = 0;
+  virtual std::unique_ptr<Prepared> make() const = 0;
+  // Room for n_rows rows of n_in values.
+  virtual void resize(Prepared& prepared, size_t n_rows, size_t n_in) const = 0;
+  // Rows [first, last) of x [n_rows, n_in]; threads may prepare different rows.
+  virtual void prepare(const float* x, size_t n_in, size_t first, size_t last, Prepared& prepared) const = 0;
 };
 
 // The input of a product: floats, and what the matrix's preparation made of them.
 struct PreparedRows {
-  const float* floats = nullptr;      // [n_rows, n_in]
-  const uint8_t* prepared = nullptr;  // null if the matrix has no preparation
+  const float* floats = nullptr;       // [n_rows, n_in]
+  const Prepared* prepared = nullptr;  // null if the matrix has no preparation
   size_t n_rows = 0;
 };
 
@@ -72,6 +81,8 @@ class Workspace {
  public:
   // At least n bytes, aligned to 64; valid until the next call with the same slot.
   uint8_t* bytes(size_t slot, size_t n);
+  // What `preparation` keeps here.
+  Prepared& prepared(const Preparation& preparation);
   float* floats(size_t slot, size_t n) { return reinterpret_cast<float*>(bytes(slot, n * sizeof(float))); }
 
  private:
@@ -83,6 +94,7 @@ class Workspace {
     size_t size = 0;
   };
   std::vector<Buffer> buffers_;
+  std::vector<std::pair<const Preparation*, std::unique_ptr<Prepared>>> prepared_;
 };
 
 // Matrices with one input. Immutable once filled; thread-safe with a workspace per caller.

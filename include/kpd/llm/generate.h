@@ -1,0 +1,58 @@
+// llm: text from a prompt, token by token.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kpd/llm/model.h"
+#include "kpd/llm/sampler.h"
+
+namespace kpd::llm {
+
+struct GenerateOptions {
+  size_t max_tokens = 256;
+  size_t context = 0;  // tokens of prompt and answer together; 0: what the model was trained for
+  size_t chunk = 512;  // prompt tokens per step
+  bool ignore_eos = false;
+  bool context_shift = false;     // at a full context the older half after the first tokens is taken out, instead of an end
+  std::vector<std::string> stop;  // texts that end the answer; not part of it
+  SamplingOptions sampling;
+};
+
+enum class FinishReason { kStop, kLength, kCancelled };
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "cancelled"
+
+struct Generated {
+  std::string text;
+  std::vector<TokenId> token_ids;  // without the one that ended it; the cache holds all but the last of them
+  size_t prompt_tokens = 0, tokens = 0;
+  FinishReason reason = FinishReason::kLength;
+  double prefill_seconds = 0, decode_seconds = 0;
+};
+
+// Text that can be given out while it may still turn out to begin a stop text. Thread-compatible.
+class StopFilter {
+ public:
+  explicit StopFilter(std::vector<std::string> stop) : stop_(std::move(stop)) {}
+  // The text that is certain by now; stopped() says whether a stop text was met.
+  std::string push(std::string_view text);
+  std::string finish();
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::vector<std::string> stop_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+// Continues what the cache holds of `sequence` by `prompt` and then by up to max_tokens tokens. on_text gets the text as it is
+// known and returns false to end. Throws Error(kInvalidArgument) for an empty prompt or one that fills the context.
+Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
+                   std::span<const TokenId> prompt, const GenerateOptions& options,
+                   const std::function<bool(std::string_view)>& on_text);
+
+}  // namespace kpd::llm

@@ -1,0 +1,108 @@
+#include "kpd/llm/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kpd/base/error.h"
+#include "kpd/base/rng.h"
+
+namespace kpd::llm {
+
+void check_sampling(const SamplingOptions& o) {
+  const auto check = [](bool good, const char* name, double value, const char* expected) {
+    if (!good) fail(ErrorCode::kInvalidArgument, name, " is ", value, ", expected ", expected);
+  };
+  check(o.temperature >= 0 && o.temperature <= 100, "the temperature", o.temperature, "0 to 100");
+  check(o.top_p > 0 && o.top_p <= 1, "top-p", o.top_p, "more than 0, at most 1");
+  check(o.min_p >= 0 && o.min_p <= 1, "min-p", o.min_p, "0 to 1");
+  check(o.repeat_penalty > 0 && o.repeat_penalty <= 100, "the repeat penalty", o.repeat_penalty, "more than 0, at most 100");
+}
+
+SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOptions& defaults) {
+  const std::filesystem::path path = std::filesystem::path(folder) / "generation_config.json";
+  SamplingOptions o = defaults;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return o;
+  const nlohmann::json config = nlohmann::json::parse(in, nullptr, false);
+  if (!config.is_object()) fail(ErrorCode::kCorruptData, path.string(), ": not a JSON object");
+  const auto number = [&](const char* key, double otherwise) {
+    const auto it = config.find(key);
+    if (it == config.end() || it->is_null()) return otherwise;
+    if (!it->is_number()) fail(ErrorCode::kCorruptData, path.string(), ": ", key, " is not a number");
+    return it->get<double>();
+  };
+  const auto sample = config.find("do_sample");
+  // transformers looks at the other values only if it is asked to sample.
+  if (sample == config.end() || !sample->is_boolean() || !sample->get<bool>()) return o;
+  o.temperature = number("temperature", 1);
+  o.top_k = static_cast<size_t>(std::clamp(number("top_k", 50), 0.0, 1e9));
+  o.top_p = number("top_p", 1);
+  o.min_p = number("min_p", 0);
+  o.repeat_penalty = number("repetition_penalty", 1);
+  check_sampling(o);
+  return o;
+}
+
+Sampler::Sampler(const SamplingOptions& options) : options_(options) { check_sampling(options); }
+
+void Sampler::seen(TokenId token) {
+  const auto i = static_cast<size_t>(token);
+  if (i >= seen_.size()) seen_.resize(i + 1);
+  seen_[i] = true;
+}
+
+void Sampler::penalize(std::span<float> logits) const {
+  const auto penalty = static_cast<float>(options_.repeat_penalty);
+  for (size_t i = 0; i < std::min(seen_.size(), logits.size()); ++i) {
+    if (seen_[i]) logits[i] = logits[i] > 0 ? logits[i] / penalty : logits[i] * penalty;
+  }
+}
+
+TokenId Sampler::pick(std::span<const float> logits) {
+  if (options_.repeat_penalty != 1) {
+    adjusted_.assign(logits.begin(), logits.end());
+    penalize(adjusted_);
+    logits = adjusted_;
+  }
+  const TokenId token = options_.temperature == 0
+                            ? static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin())
+                            : draw(logits);
+  seen(token);
+  ++drawn_;
+  return token;
+}
+
+TokenId Sampler::draw(std::span<const float> logits) {
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) candidates_.emplace_back(logits[i], static_cast<TokenId>(i));
+  const auto before = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; };
+  size_t n = options_.top_k == 0 ? candidates_.size() : std::min(options_.top_k, candidates_.size());
+  if (n < candidates_.size())
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(n), candidates_.end(), before);
+  candidates_.resize(n);
+  std::sort(candidates_.begin(), candidates_.end(), before);
+  std::vector<double> p(n);
+  double total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    p[i] = std::exp((static_cast<double>(candidates_[i].first) - static_cast<double>(candidates_[0].first)) /
+                    options_.temperature);
+    total += p[i];
+  }
+  double kept = 0;
+  size_t end = 0;
+  while (end < n && (end == 0 || (kept < options_.top_p * total && p[end] >= options_.min_p * p[0]))) kept += p[end++];
+  const std::array<uint32_t, 4> words =
+      philox4x32({static_cast<uint32_t>(drawn_), static_cast<uint32_t>(drawn_ >> 32), 0, 0},
+                 {static_cast<uint32_t>(options_.seed), static_cast<uint32_t>(options_.seed >> 32)});
+  double at = (static_cast<double>(words[0]) + 0.5) / 4294967296.0 * kept;
+  for (size_t i = 0; i + 1 < end; ++i) {
+    at -= p[i];
+    if (at < 0) return candidates_[i].second;
+  }
+  return candidates_[end - 1].second;
+}
+
+}  // namespace kpd::llm

@@ -1,0 +1,180 @@
+// tools: `kpd eval`, how good a language model is: perplexity of a text, divergence from a reference.
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "commands.h"
+#include "files.h"
+#include "kpd/io/file.h"
+#include "kpd/llm/evaluate.h"
+#include "model_options.h"
+#include "progress.h"
+#include "signals.h"
+
+namespace kpd::tool {
+namespace {
+
+struct EvalArgs {
+  CommonOptions common;
+  ModelOptions model;
+  std::vector<std::string> models, protocols, caches;
+  std::string text, ctx, windows, reference;
+};
+
+struct Configuration {
+  std::string model;
+  llm::EvaluationPlan plan;
+};
+
+nlohmann::ordered_json to_json(const Configuration& c, const llm::Evaluation& e, llm::Arithmetic arithmetic, int threads) {
+  nlohmann::ordered_json object;
+  object["model"] = c.model;
+  object["protocol"] = llm::protocol_name(c.plan.protocol);
+  object["ctx"] = c.plan.context;
+  object["windows"] = e.windows;
+  object["tokens"] = e.tokens;
+  object["arithmetic"] = llm::arithmetic_name(arithmetic);
+  object["kv"] = c.plan.cache;
+  object["threads"] = threads;
+  object["ppl"] = e.perplexity;
+  object["ppl_stderr"] = e.perplexity_stderr;
+  if (e.compared) {
+    object["kld_mean"] = e.kld_mean;
+    object["kld_stderr"] = e.kld_stderr;
+    object["kld_median"] = e.kld_median;
+    object["kld_p90"] = e.kld_p90;
+    object["kld_p99"] = e.kld_p99;
+    object["kld_p999"] = e.kld_p999;
+    object["kld_max"] = e.kld_max;
+    object["same_top1"] = e.same_top1;
+    object["ln_ppl_ratio"] = e.ln_ppl_ratio;
+  }
+  object["buckets"] = nlohmann::ordered_json::array();
+  for (const llm::Bucket& b : e.buckets) {
+    const auto n = static_cast<double>(b.tokens);
+    nlohmann::ordered_json bucket = {{"from", b.from}, {"to", b.to}, {"tokens", b.tokens}, {"ppl", std::exp(b.loss_sum / n)}};
+    if (e.compared) bucket["kld_mean"] = b.kld_sum / n;
+    object["buckets"].push_back(bucket);
+  }
+  object["seconds"] = e.seconds;
+  object["tokens_per_s"] = static_cast<double>(e.windows * c.plan.context) / e.seconds;
+  return object;
+}
+
+void print_text(const Configuration& c, const llm::Evaluation& e, llm::Arithmetic arithmetic) {
+  fmt::print("{}  kv {}, {} arithmetic\n  {}\n", c.model, c.plan.cache, llm::arithmetic_name(arithmetic),
+             llm::protocol_definition(c.plan.protocol));
+  fmt::print("  perplexity {:.4f} +- {:.4f}  ({} windows of {}, {} tokens scored, {:.1f} tokens/s)\n", e.perplexity,
+             e.perplexity_stderr, e.windows, c.plan.context, e.tokens,
+             static_cast<double>(e.windows * c.plan.context) / e.seconds);
+  if (e.compared) {
+    fmt::print("  against the reference ({:.4f}): ln(ppl ratio) {:+.5f}, same top 1 {:.2f} %\n", e.reference_perplexity,
+               e.ln_ppl_ratio, 100 * e.same_top1);
+    fmt::print("  KL divergence: mean {:.5f} +- {:.5f}, median {:.5f}, 90 % {:.5f}, 99 % {:.5f}, 99.9 % {:.5f}, max {:.4f}\n",
+               e.kld_mean, e.kld_stderr, e.kld_median, e.kld_p90, e.kld_p99, e.kld_p999, e.kld_max);
+  }
+  for (const llm::Bucket& b : e.buckets) {
+    const auto n = static_cast<double>(b.tokens);
+    fmt::print("    positions {:>5} to {:>5}: perplexity {:.3f}", b.from, b.to - 1, std::exp(b.loss_sum / n));
+    fmt::print("{}\n", e.compared ? fmt::format(", KL {:.5f}", b.kld_sum / n) : "");
+  }
+  std::fflush(stdout);
+}
+
+std::vector<Configuration> make_configurations(const EvalArgs& args) {
+  if (args.models.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+  require(args.text, "--text", "FILE");
+  llm::EvaluationPlan plan;
+  plan.context = parse_count("--ctx", args.ctx.empty() ? "2048" : args.ctx, 4, 1 << 24);
+  plan.max_windows = args.windows.empty() ? 0 : parse_count("--windows", args.windows, 1, 1 << 30);
+  plan.chunk = args.model.chunk();
+  const std::vector<std::string> protocols = args.protocols.empty() ? std::vector<std::string>{"paper"} : args.protocols;
+  const std::vector<std::string> caches = args.caches.empty() ? std::vector<std::string>{"f32"} : args.caches;
+  std::vector<Configuration> all;
+  for (const std::string& model : args.models) {
+    for (const std::string& protocol : protocols) {
+      for (const std::string& cache : caches) {
+        plan.protocol = as_usage("--protocol", [&] { return llm::parse_protocol(protocol); });
+        plan.cache = cache;
+        as_usage("--kv", [&] { return llm::make_cache(cache, {}, 64, 1); });
+        all.push_back({model, plan});
+      }
+    }
+  }
+  return all;
+}
+
+int run_eval(const EvalArgs& args) {
+  const std::vector<Configuration> all = make_configurations(args);
+  const int threads = args.common.threads();
+  const bool compares = !args.reference.empty() || !args.caches.empty();
+  const llm::Arithmetic arithmetic = args.model.arithmetic(compares ? llm::Arithmetic::kExact : llm::Arithmetic::kFast);
+  const io::MappedFile file = io::map_file(args.text);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  std::optional<LoadedModel> reference;
+  if (!args.reference.empty()) reference = load_model(args.reference, llm::Arithmetic::kExact, threads);
+  std::optional<LoadedModel> loaded;
+  std::string loaded_path;
+  std::vector<llm::TokenId> tokens;
+  const DeferInterrupt defer(true);
+  for (const Configuration& c : all) {
+    if (c.model != loaded_path) {
+      loaded.reset();
+      loaded = load_model(c.model, arithmetic, threads);
+      loaded_path = c.model;
+      tokens = loaded->tokenizer.encode(text);
+    }
+    const std::optional<llm::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;
+    const auto windows = as_usage("--ctx", [&] { return llm::make_windows(c.plan, tokens, bos); });
+    Progress progress("eval", windows.size(), "windows");
+    const llm::Evaluation e =
+        llm::evaluate(loaded->model, reference ? &reference->model : nullptr, c.plan, windows, [&](size_t) {
+          progress.tick();
+          return !interrupted();
+        });
+    progress.clear();
+    if (args.common.json) {
+      fmt::print("{}\n", to_json(c, e, arithmetic, threads).dump());
+      std::fflush(stdout);
+    } else {
+      print_text(c, e, arithmetic);
+    }
+    if (interrupted()) {
+      if (e.windows < windows.size())
+        fmt::print(stderr, "interrupted: {} of {} windows were evaluated\n", e.windows, windows.size());
+      return kExitInterrupt;
+    }
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command eval_command() {
+  return {
+      "eval",
+      "perplexity of a language model on a text, divergence from a reference",
+      {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 2048 --windows 4"},
+      [](CLI::App& app) {
+        auto args = std::make_shared<EvalArgs>();
+        app.add_option("MODEL", args->models, "GGUF file or Hugging Face folder; several are evaluated one after the other");
+        add(app, "--text", args->text, "FILE", "text to predict (UTF-8)");
+        add(app, "--protocol", args->protocols, "NAME", "paper (default) or llama.cpp; may be given twice");
+        add(app, "--ctx", args->ctx, "N", "tokens of a window (default 2048)");
+        add(app, "--windows", args->windows, "K", "at most K windows (default: all)");
+        add(app, "--reference", args->reference, "MODEL2", "also the KL divergence of MODEL from MODEL2 (exact, f32 cache)");
+        add(app, "--kv", args->caches, "SPEC",
+            "cache of keys and values: f32 (default), f16, bf16; may be given several times");
+        args->model.add_arithmetic(app, "fast; exact where models or caches are compared");
+        args->model.add_chunk(app);
+        args->common.add_threads(app);
+        args->common.add_json(app);
+        return [args] { return run_eval(*args); };
+      }};
+}
+
+}  // namespace kpd::tool
