@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include <CLI/CLI.hpp>
+
 #include "kpd/base/rng.h"
 #include "kpd/base/spec.h"
 #include "kpd/base/threads.h"
@@ -52,6 +54,18 @@ CLI::Option* add(CLI::App& app, const char* name, std::vector<std::string>& valu
 CLI::Option* add(CLI::App& app, const char* name, bool& value, const std::string& help) {
   return app.add_flag(name, value, help);
 }
+
+void add_positional(CLI::App& app, const char* name, std::string& value, const std::string& help) {
+  app.add_option(name, value, help)->option_text(" ");
+}
+
+void add_positional(CLI::App& app, const char* name, std::vector<std::string>& values, const std::string& help) {
+  app.add_option(name, values, help)->option_text("...");
+}
+
+bool was_given(const CLI::Option* option) { return option->count() > 0; }
+
+void describe(CLI::App& app, const std::string& text) { app.description(text); }
 
 void require(const std::string& text, const char* option, const char* meta) {
   if (text.empty()) usage(option, *meta != 0 ? " " : "", meta, " is required");

@@ -10,10 +10,14 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "kpd/base/error.h"
 #include "kpd/gradient/codec.h"
+
+// CLI11 is included where the options are parsed only (cli.cc, main.cc): it takes seconds to compile.
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace kpd::tool {
 
@@ -49,6 +53,13 @@ auto as_usage(std::string_view option, Fn&& fn) {
 CLI::Option* add(CLI::App& app, const char* name, std::string& value, const char* meta, const std::string& help);
 CLI::Option* add(CLI::App& app, const char* name, std::vector<std::string>& values, const char* meta, const std::string& help);
 CLI::Option* add(CLI::App& app, const char* name, bool& value, const std::string& help);
+// What stands without an option's name, one or several.
+void add_positional(CLI::App& app, const char* name, std::string& value, const std::string& help);
+void add_positional(CLI::App& app, const char* name, std::vector<std::string>& values, const std::string& help);
+// Whether the option was given, be it as an empty text.
+bool was_given(const CLI::Option* option);
+// Replaces the command's description in its --help.
+void describe(CLI::App& app, const std::string& text);
 
 // Throws UsageError unless `text` was given.
 void require(const std::string& text, const char* option, const char* meta);

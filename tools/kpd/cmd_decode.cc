@@ -70,8 +70,8 @@ Command decode_command() {
        "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd decode gradient.kpdg restored.npy"},
       [](CLI::App& app) {
         auto args = std::make_shared<DecodeArgs>();
-        app.add_option("IN", args->in, "a file made by `kpd encode`")->option_text(" ");
-        app.add_option("OUT", args->out, ".npy (one tensor), .safetensors (keeps names and types) or .f32")->option_text(" ");
+        add_positional(app, "IN", args->in, "a file made by `kpd encode`");
+        add_positional(app, "OUT", args->out, ".npy (one tensor), .safetensors (keeps names and types) or .f32");
         args->common.add_threads(app);
         args->common.add_json(app);
         return [args] { return run_decode(*args); };

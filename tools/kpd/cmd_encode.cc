@@ -92,8 +92,8 @@ Command encode_command() {
            "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1"},
           [](CLI::App& app) {
             auto args = std::make_shared<EncodeArgs>();
-            app.add_option("IN", args->in, "tensors: .npy, .safetensors or .f32 (raw little-endian float32)")->option_text(" ");
-            app.add_option("OUT", args->out, "the compressed file, e.g. gradient.kpdg")->option_text(" ");
+            add_positional(app, "IN", args->in, "tensors: .npy, .safetensors or .f32 (raw little-endian float32)");
+            add_positional(app, "OUT", args->out, "the compressed file, e.g. gradient.kpdg");
             add(app, "--codec", args->codec, "SPEC", "how to compress, e.g. eden:bits=1; `kpd codecs` lists them");
             add(app, "--nonfinite", args->nonfinite, "refuse|zero|pass",
                 "NaN and Inf: refuse (default), send as 0, or send their blocks raw");

@@ -161,7 +161,7 @@ Command eval_command() {
       {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 2048 --windows 4"},
       [](CLI::App& app) {
         auto args = std::make_shared<EvalArgs>();
-        app.add_option("MODEL", args->models, "GGUF file or Hugging Face folder; several are evaluated one after the other");
+        add_positional(app, "MODEL", args->models, "GGUF file or Hugging Face folder; several are evaluated one after the other");
         add(app, "--text", args->text, "FILE", "text to predict (UTF-8)");
         add(app, "--protocol", args->protocols, "NAME", "paper (default) or llama.cpp; may be given twice");
         add(app, "--ctx", args->ctx, "N", "tokens of a window (default 2048)");

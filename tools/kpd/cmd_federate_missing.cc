@@ -23,7 +23,7 @@ Command federate_command() {
   command.example = {"kpd federate --task fashion-cnn --codec eden:bits=1 --rounds 5"};
   command.missing_component = true;
   command.setup = [](CLI::App& app) -> std::function<int()> {
-    app.description(kMissing);
+    describe(app, kMissing);
     return []() -> int { fail(ErrorCode::kIo, kMissing); };
   };
   return command;

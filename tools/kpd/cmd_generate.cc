@@ -193,7 +193,7 @@ Command generate_command() {
           {"kpd generate MODEL.gguf --chat --prompt \"What is a hadamard matrix?\" --max-tokens 64"},
           [](CLI::App& app) {
             auto args = std::make_shared<GenerateArgs>();
-            app.add_option("MODEL", args->path, "GGUF file or Hugging Face folder")->option_text(" ");
+            add_positional(app, "MODEL", args->path, "GGUF file or Hugging Face folder");
             CLI::Option* prompt = add(app, "--prompt", args->prompt, "TEXT", "text to continue, or with --chat to answer");
             add(app, "--prompt-file", args->prompt_file, "FILE", "the same from a file");
             add(app, "--chat", args->chat, "put the prompt into the model's chat template; without a prompt, converse");
@@ -218,7 +218,7 @@ Command generate_command() {
             args->common.add_threads(app);
             args->common.add_json(app);
             return [args, prompt] {
-              args->has_prompt = prompt->count() > 0;
+              args->has_prompt = was_given(prompt);
               return run_generate(*args);
             };
           }};

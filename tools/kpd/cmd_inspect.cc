@@ -122,7 +122,7 @@ Command inspect_command() {
            "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd inspect gradient.kpdg"},
           [](CLI::App& app) {
             auto args = std::make_shared<InspectArgs>();
-            app.add_option("FILE", args->file, "a file made by `kpd encode`, or a message")->option_text(" ");
+            add_positional(app, "FILE", args->file, "a file made by `kpd encode`, or a message");
             args->common.add_json(app);
             return [args] { return run_inspect(*args); };
           }};

@@ -193,8 +193,7 @@ int run_mean(const MeanArgs& args) {
 }
 
 void add_options(CLI::App& app, MeanArgs& args) {
-  app.add_option("FILE", args.files, "one file a client: .npy, .safetensors or .f32, all of the same shapes")
-      ->option_text("...");
+  add_positional(app, "FILE", args.files, "one file a client: .npy, .safetensors or .f32, all of the same shapes");
   add(app, "--codec", args.codecs, "SPEC", "how to compress, e.g. eden:bits=1; may be repeated; `kpd codecs` lists them");
   add(app, "--weights", args.weights, "W1,W2,...", "one weight a client (default: equal)");
   add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32)");

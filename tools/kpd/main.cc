@@ -4,6 +4,8 @@
 #include <exception>
 #include <new>
 
+#include <CLI/CLI.hpp>
+
 #include "cli.h"
 #include "commands.h"
 #include "delegate.h"
