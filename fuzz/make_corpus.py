@@ -25,6 +25,52 @@ def safetensors(header, data):
     return struct.pack("<Q", len(text)) + text.encode() + data
 
 
+def gguf_text(v):
+    return struct.pack("<Q", len(v)) + v.encode()
+
+
+def gguf_value(key, kind, data):
+    return gguf_text(key) + struct.pack("<I", kind) + data
+
+
+def gguf_array(key, kind, n, data):
+    return gguf_value(key, 9, struct.pack("<IQ", kind, n) + data)
+
+
+def gguf_tensor(name, dims, kind, offset):
+    return gguf_text(name) + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, kind, offset)
+
+
+def gguf(values, tensors, data, alignment=32, version=3):
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(values)) + b"".join(values) + b"".join(tensors)
+    return head + bytes(-len(head) % alignment) + data
+
+
+def gguf_seeds():
+    scalars = [(0, "B", 200), (1, "b", -3), (2, "H", 60000), (3, "h", -300), (4, "I", 1 << 31), (5, "i", -7), (6, "f", 0.5), (7, "B", 1),
+               (10, "Q", 1 << 60), (11, "q", -1), (12, "d", 0.1)]
+    every = [gguf_value("k%d" % kind, kind, struct.pack("<" + code, v)) for kind, code, v in scalars]
+    every.append(gguf_value("text", 8, gguf_text("llama")))
+    yield "values", gguf(every, [], b"")
+    arrays = [gguf_array("k%d" % kind, kind, 2, struct.pack("<2" + code, v, v)) for kind, code, v in scalars]
+    arrays += [gguf_array("texts", 8, 3, gguf_text("a") + gguf_text("") + gguf_text("bc")), gguf_array("none", 4, 0, b"")]
+    yield "arrays", gguf(arrays, [], b"")
+    yield "v2", gguf(every[:2], [gguf_tensor("v", [4], 0, 0)], bytes(range(16)), version=2)
+    # Every type, two blocks or four values each.
+    kinds = [(0, 1, 4), (1, 1, 2), (2, 32, 18), (3, 32, 20), (6, 32, 22), (7, 32, 24), (8, 32, 34), (10, 256, 84), (11, 256, 110), (12, 256, 144),
+             (13, 256, 176), (14, 256, 210), (20, 32, 18), (23, 256, 136), (30, 1, 2)]
+    for kind, values, size in kinds:
+        yield "type_%d" % kind, gguf([], [gguf_tensor("w", [values, 2], kind, 0)], bytes(i * 7 & 255 for i in range(2 * size)))
+    many = [gguf_tensor("a", [2, 3], 0, 0), gguf_tensor("b", [4], 1, 64), gguf_tensor("s", [], 30, 128), gguf_tensor("none", [0, 9], 0, 0)]
+    yield "tensors", gguf([gguf_value("general.alignment", 4, struct.pack("<I", 64))], many, bytes(130), alignment=64)
+    yield "overlap", gguf([], [gguf_tensor("a", [16], 0, 0), gguf_tensor("b", [16], 0, 32)], bytes(128))
+    yield "nested", gguf([gguf_array("k", 9, 1, struct.pack("<IQ", 0, 1) + b"a")], [], b"")
+    yield "twice", gguf(every[:1] * 2, [], b"")
+    yield "huge_array", gguf([gguf_array("k", 8, 1 << 61, b"")], [], b"")
+    yield "huge_dims", gguf([], [gguf_tensor("a", [1 << 62, 1 << 62], 0, 0)], b"")
+    yield "big_endian", b"GGUF" + struct.pack(">IQQ", 3, 0, 0)
+
+
 def idx(dims, data, kind=8):
     return bytes([0, 0, kind, len(dims)]) + b"".join(struct.pack(">I", d) for d in dims) + data
 
@@ -61,6 +107,15 @@ def seeds():
     yield "safetensors", "nested", safetensors('{"a":' * 40 + "1" + "}" * 40, b"")
     yield "safetensors", "nan", safetensors('{"a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,4]}}', floats[:4])
     yield "safetensors", "i64", safetensors({"a": {"dtype": "I64", "shape": [3], "data_offsets": [0, 24]}}, floats)
+
+    for name, data in gguf_seeds():
+        yield "gguf", name, data
+
+    shards = '"weight_map":{"a":"m-1.safetensors","b\\u00e9":"m-2.safetensors"}'
+    for name, text in [("good", '{"metadata":{"total_size":12,"x":[[1.5,null]]},%s}' % shards), ("empty", '{"weight_map":{}}'),
+                       ("up", '{"weight_map":{"a":"../m.safetensors"}}'), ("nul", '{"weight_map":{"a":"a\\u0000.safetensors"}}'),
+                       ("twice", '{"weight_map":{"a":"m.safetensors","a":"m.safetensors"}}'), ("inner", '{"metadata":{%s}}' % shards)]:
+        yield "index", name, text.encode()
 
     images = idx([2, 3, 4], bytes(range(24)))
     for flag, kind in ((b"\0", "plain"), (b"\1", "zipped")):

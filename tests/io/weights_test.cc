@@ -3,11 +3,13 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "base/expect_error.h"
 #include "io/gguf_bytes.h"
 #include "io/temp_folder.h"
+#include "kpd/base/bytes.h"
 #include "kpd/io/safetensors.h"
 
 namespace kpd::io {
@@ -85,6 +87,29 @@ TEST_F(WeightsTest, Shards) {
   // The whole file goes before the index.
   put_shard("model.safetensors", {tensor("whole")});
   EXPECT_NE(Weights::open(folder_).find("whole"), nullptr);
+}
+
+// tests/golden/make_shards.py wrote the folder with transformers.
+TEST_F(WeightsTest, ShardsOfTransformers) {
+  const std::string folder = KPD_TESTS_DIR "/golden/shards";
+  const Weights w = Weights::open(folder);
+  std::ifstream sums(folder + "/sums.txt");
+  std::string name, shape;
+  uint64_t expected;
+  size_t n = 0;
+  for (; sums >> name >> shape >> expected; ++n) {
+    const WeightEntry* t = w.find(name);
+    ASSERT_NE(t, nullptr) << name;
+    EXPECT_EQ(t->type, BlockType::kBF16);
+    std::string dims;
+    for (const uint64_t d : t->shape) dims += str(dims.empty() ? "" : "x", d);
+    EXPECT_EQ(dims, shape) << name;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < t->bytes.size(); i += 2) sum += load_u16(t->bytes.data() + i);
+    EXPECT_EQ(sum, expected) << name;
+  }
+  EXPECT_EQ(n, 21u);
+  EXPECT_EQ(w.tensors().size(), n);
 }
 
 TEST_F(WeightsTest, Gguf) {
