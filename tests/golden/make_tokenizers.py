@@ -163,7 +163,7 @@ def save(name, tokenizer):
         json.dump(data, f, ensure_ascii=False, separators=(",", ":"))
 
 
-def save_scored(folder):
+def save_scored(folder, name, symbols, space_prefix):
     """A SentencePiece model in GGUF's form."""
     import gguf
     import sentencepiece
@@ -172,11 +172,11 @@ def save_scored(folder):
         sentence_iterator=(line.rstrip("\n") for line in corpus(folder) if line.strip()), model_prefix=prefix, model_type="bpe",
         vocab_size=VOCABULARY, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
         split_digits=True, allow_whitespace_only_pieces=True, character_coverage=0.995, minloglevel=2,
-        user_defined_symbols=["<turn>", "\n\n"])
+        add_dummy_prefix=space_prefix, user_defined_symbols=symbols)
     sp = sentencepiece.SentencePieceProcessor(model_file=prefix + ".model")
     kinds = [2 if sp.is_unknown(i) else 3 if sp.is_control(i) else 6 if sp.is_byte(i) else 5 if sp.is_unused(i) else
-             4 if sp.id_to_piece(i) in ("<turn>", "\n\n") else 1 for i in range(sp.vocab_size())]
-    writer = gguf.GGUFWriter(os.path.join(OUT, "scored.gguf"), "llama")
+             4 if sp.id_to_piece(i) in symbols else 1 for i in range(sp.vocab_size())]
+    writer = gguf.GGUFWriter(os.path.join(OUT, name + ".gguf"), "llama")
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list([sp.id_to_piece(i) for i in range(sp.vocab_size())])
@@ -184,6 +184,8 @@ def save_scored(folder):
     writer.add_token_types(kinds)
     writer.add_bos_token_id(sp.bos_id())
     writer.add_eos_token_id(sp.eos_id())
+    if not space_prefix:
+        writer.add_add_space_prefix(False)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
@@ -254,7 +256,7 @@ def expected(name, encode, folder):
 
     add("mixed_lines", [line for line in mixed.split("\n")])
     # From U+0100 where NUL and controls are not part of the model's own texts; to the end of what Unicode has assigned.
-    add("blocks", [block_text(first) for first in range(0x100 if name == "scored" else 0, 0x32400, 256)
+    add("blocks", [block_text(first) for first in range(0x100 if name.startswith("scored") else 0, 0x32400, 256)
                    if not 0xD800 <= first < 0xE000])
     lcg = Lcg()
     add("malformed", [malformed(lcg).decode("utf-8", "replace") for _ in range(500)])
@@ -273,14 +275,16 @@ def main():
     parser.add_argument("--text", required=True)
     parser.add_argument("--only-expected", action="store_true")
     parser.add_argument("--smollm2")
+    parser.add_argument("--families", nargs="*", default=list(FAMILIES), help="all by default")
     args = parser.parse_args()
-    for name, make in FAMILIES.items():
+    for name, make in ((f, FAMILIES[f]) for f in args.families):
         if not args.only_expected:
             save(name, make(args.text))
         tokenizer = Tokenizer.from_file(os.path.join(OUT, name + ".json"))
         expected(name, lambda text, t=tokenizer: t.encode(text).ids, args.text)
     if not args.only_expected:
-        expected("scored", save_scored(args.text), args.text)
+        expected("scored", save_scored(args.text, "scored", [], True), args.text)
+        expected("scored_plain", save_scored(args.text, "scored_plain", ["<turn>", "\n\n", MARK * 2], False), args.text)
     if args.smollm2:
         tokenizer = smollm2(args.smollm2)
         expected("smollm2", lambda text: tokenizer.encode(text).ids, args.text)

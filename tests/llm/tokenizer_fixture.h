@@ -27,12 +27,12 @@ inline std::string read_text(const std::string& path) {
 }
 
 inline llm::Tokenizer load_tokenizer(const std::string& name) {
-  if (name == "scored") return llm::Tokenizer::from_gguf(io::load_gguf_metadata(kTokenizers + "scored.gguf"));
+  if (name.starts_with("scored")) return llm::Tokenizer::from_gguf(io::load_gguf_metadata(kTokenizers + name + ".gguf"));
   return llm::Tokenizer::from_json(read_text(kTokenizers + name + ".json"), "", name + ".json");
 }
 
 // SentencePiece does not see special tokens in a text.
-inline llm::EncodeOptions options_for(const std::string& name) { return {true, name != "scored"}; }
+inline llm::EncodeOptions options_for(const std::string& name) { return {true, !name.starts_with("scored")}; }
 
 struct Expected {
   std::vector<llm::TokenId> mixed;

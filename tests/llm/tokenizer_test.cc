@@ -17,7 +17,7 @@ using testing::kTokenizers;
 class Families : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, Families,
                          ::testing::Values("gpt2", "smollm", "llama3", "qwen2", "cased", "llama2", "mistral", "gemma", "t5like",
-                                           "scored"),
+                                           "scored", "scored_plain"),
                          [](const auto& p) { return std::string(p.param); });
 
 TEST_P(Families, IdsOfMixedText) {
