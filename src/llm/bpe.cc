@@ -59,6 +59,15 @@ const Merge* MergeTable::find(TokenId left, TokenId right) const {
   return slot.key == key ? &slot.merge : nullptr;
 }
 
+std::vector<MergeTable::Entry> MergeTable::entries() const {
+  std::vector<Entry> out;
+  for (const Slot& slot : slots_) {
+    if (slot.key == UINT64_MAX) continue;
+    out.push_back({static_cast<TokenId>(slot.key >> 32), static_cast<TokenId>(slot.key & 0xFFFFFFFFu), slot.merge});
+  }
+  return out;
+}
+
 void BpeModel::index() {
   ids.reserve(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -25,6 +25,11 @@ class MergeTable {
   // The last one of equal pairs counts.
   void insert(TokenId left, TokenId right, Merge merge);
   const Merge* find(TokenId left, TokenId right) const;
+  struct Entry {
+    TokenId left, right;
+    Merge merge;
+  };
+  std::vector<Entry> entries() const;  // in no order
   size_t size() const { return size_; }
 
  private:

@@ -23,6 +23,7 @@ class Pattern {
   static Pattern llama3_words();  // numbers in groups of up to three
   static Pattern qwen2_words();   // numbers digit by digit
   const std::string& source() const { return source_; }
+  bool is_literal() const { return kind_ == Kind::kLiteral; }
 
   // Calls match(begin, end) for every match in valid UTF-8, in order; matches do not overlap. Throws Error(kLimitExceeded) if
   // the search needs too many steps.

@@ -8,6 +8,7 @@
 #include "kpd/base/error.h"
 #include "kpd/io/gguf.h"
 #include "llm/tokenizer_parts.h"
+#include "llm/unicode.h"
 
 namespace kpd::llm {
 namespace {
@@ -77,6 +78,9 @@ class GgufTokenizer {
     std::vector<std::string> tokens = metadata_.texts("tokenizer.ggml.tokens");
     if (tokens.size() > kMaxTokens) {
       fail(ErrorCode::kLimitExceeded, file_, ": ", tokens.size(), " tokens, the limit is ", kMaxTokens);
+    }
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (!is_utf8(tokens[i])) fail(ErrorCode::kCorruptData, file_, ": token ", i, " is not UTF-8, expected text");
     }
     parts_->model.tokens = std::move(tokens);
     parts_->model.index();
@@ -149,14 +153,14 @@ class GgufTokenizer {
     const auto unknown = std::find(types_.begin(), types_.end(), int64_t{kUnknown});
     if (unknown != types_.end()) model.unknown = static_cast<TokenId>(unknown - types_.begin());
     adds_bos_ = true;
-    const bool prefix = flag("tokenizer.ggml.add_space_prefix", true);
-    if (prefix) parts_->normalizer.push_back({NormalizerStep::Kind::kPrepend, {}, std::string(kSpaceMark)});
+    space_prefix_ = flag("tokenizer.ggml.add_space_prefix", true);
+    if (space_prefix_) parts_->normalizer.push_back({NormalizerStep::Kind::kPrepend, {}, std::string(kSpaceMark)});
     parts_->normalizer.push_back({NormalizerStep::Kind::kReplace, Pattern::literal(" "), std::string(kSpaceMark)});
     parts_->has_decoder = true;
     parts_->decoder.push_back({.kind = DecoderStep::Kind::kReplace, .pattern = Pattern::literal(kSpaceMark), .text = " "});
     parts_->decoder.push_back({.kind = DecoderStep::Kind::kByteFallback});
     parts_->decoder.push_back({.kind = DecoderStep::Kind::kFuse});
-    if (prefix) parts_->decoder.push_back({.kind = DecoderStep::Kind::kStrip, .text = " ", .start = 1});
+    if (space_prefix_) parts_->decoder.push_back({.kind = DecoderStep::Kind::kStrip, .text = " ", .start = 1});
     merges_from_scores();
   }
 
@@ -213,11 +217,12 @@ class GgufTokenizer {
         // An unknown token is found by its spelling too, as Hugging Face's converters have it.
         const bool special = types_[i] == kControl || (types_[i] == kUnknown && sentence_piece);
         if (special != (type == kControl) || (!special && types_[i] != kUserDefined)) continue;
-        // SentencePiece looks for a user's tokens where spaces are already spelled.
+        // SentencePiece looks for a user's tokens where spaces are already spelled. Where texts get a first space too, such
+        // tokens are most often a fine-tune's own, cut out before that, as llama.cpp and Hugging Face do it.
         added.push_back({.text = model.tokens[i],
                          .id = static_cast<TokenId>(i),
                          .special = special,
-                         .normalized = !special && sentence_piece});
+                         .normalized = !special && sentence_piece && !space_prefix_});
         searched.push_back(model.tokens[i]);
       }
     }
@@ -235,7 +240,7 @@ class GgufTokenizer {
   std::string file_;
   std::unique_ptr<TokenizerParts> parts_;
   std::vector<int64_t> types_;
-  bool adds_bos_ = false;
+  bool adds_bos_ = false, space_prefix_ = false;
 };
 
 }  // namespace

@@ -16,6 +16,8 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 constexpr uint64_t kMaxTokenId = (1 << 22) - 1;
+// Vocabularies have gaps; a few bytes of JSON may not ask for the table of millions of tokens.
+constexpr uint64_t kMaxSparseId = 1 << 16, kMaxIdsPerToken = 4;
 
 std::string_view as_text(const io::MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -75,10 +77,10 @@ class ModelReader {
   }
 
   static uint64_t id_of(const JsonPart& vocabulary, const std::string& token, const Json& id) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > kMaxTokenId) {
+    const uint64_t limit = std::min(kMaxTokenId, std::max(kMaxSparseId, kMaxIdsPerToken * vocabulary.size()));
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > limit) {
       fail(id.is_number_unsigned() ? ErrorCode::kLimitExceeded : ErrorCode::kCorruptData, vocabulary.where(), ": token '",
-           io::printable(token), "' has the id ", io::printable(id.dump()), ", expected a whole number from 0 to ",
-           kMaxTokenId);
+           io::printable(token), "' has the id ", io::printable(id.dump()), ", expected a whole number from 0 to ", limit);
     }
     return id.get<uint64_t>();
   }
@@ -118,36 +120,74 @@ class ModelReader {
   BpeModel& model_;
 };
 
-// Tokens that the vocabulary lacks get the ids after it, in the order of the list.
+AddedToken read_added_token(const JsonPart& item) {
+  AddedToken token{};
+  token.text = item.member("content").text();
+  token.special = item.member("special").boolean_or(false);
+  token.single_word = item.member("single_word").boolean_or(false);
+  token.left_strip = item.member("lstrip").boolean_or(false);
+  token.right_strip = item.member("rstrip").boolean_or(false);
+  token.normalized = item.member("normalized").boolean_or(!token.special);
+  return token;
+}
+
+// Gives the ids of added tokens: that of the vocabulary; for others the one after all, in the order of the list. Hugging Face
+// does not follow the list's own ids where they differ; such a list is refused, as one of the two must be wrong.
+class AddedIds {
+ public:
+  explicit AddedIds(TokenizerParts& parts) : parts_(parts), vocabulary_size_(parts.model.ids.size()) {}
+
+  TokenId id_of(const AddedToken& token, const JsonPart& item) {
+    uint64_t id = 0;
+    const auto known = parts_.model.find(token.text);
+    const auto again = new_ids_.find(token.text);
+    if (known) {
+      id = static_cast<uint64_t>(*known);
+    } else if (again != new_ids_.end()) {
+      id = again->second;
+    } else {
+      id = std::max(vocabulary_size_, end_);
+    }
+    if (const uint64_t listed = item.member("id").number(); listed != id && (known || again == new_ids_.end())) {
+      fail(ErrorCode::kCorruptData, item.where(), ": token '", io::printable(token.text), "' has the id ", listed,
+           ", expected ", id, ", as the vocabulary and the order of the list give it");
+    }
+    if (!known && again == new_ids_.end()) place(id, token.text, item);
+    end_ = std::max(end_, id + 1);
+    return static_cast<TokenId>(id);
+  }
+
+ private:
+  void place(uint64_t id, const std::string& text, const JsonPart& item) {
+    new_ids_.emplace(text, id);
+    std::vector<std::string>& tokens = parts_.model.tokens;
+    std::vector<std::string>& added = parts_.added_spelling;
+    if (id > kMaxTokenId) fail(ErrorCode::kLimitExceeded, item.where(), ": more than ", kMaxTokenId, " tokens");
+    if (id >= tokens.size() && id - tokens.size() >= added.size()) added.resize(id - tokens.size() + 1);
+    std::string& spelling = id < tokens.size() ? tokens[id] : added[id - tokens.size()];
+    // Possible where the vocabulary's ids have gaps: Hugging Face counts its tokens.
+    if (!spelling.empty()) {
+      fail(ErrorCode::kCorruptData, item.where(), ": token '", io::printable(text), "' has the id ", id, " of '",
+           io::printable(spelling), "', expected one token an id");
+    }
+    spelling = text;
+  }
+
+  TokenizerParts& parts_;
+  uint64_t vocabulary_size_;
+  uint64_t end_ = 0;  // after the greatest id so far
+  std::unordered_map<std::string, uint64_t> new_ids_;
+};
+
 void read_added(const JsonPart& list, TokenizerParts& parts) {
   if (list.is_null()) return;
   list.expect_array();
   std::vector<AddedToken> tokens;
-  std::unordered_map<std::string_view, TokenId> new_ids;
+  AddedIds ids(parts);
   for (size_t i = 0; i < list.size(); ++i) {
-    const JsonPart item = list.item(i);
-    AddedToken token{};
-    token.text = item.member("content").text();
-    token.special = item.member("special").boolean_or(false);
-    token.single_word = item.member("single_word").boolean_or(false);
-    token.left_strip = item.member("lstrip").boolean_or(false);
-    token.right_strip = item.member("rstrip").boolean_or(false);
-    token.normalized = item.member("normalized").boolean_or(!token.special);
+    AddedToken token = read_added_token(list.item(i));
     if (token.text.empty()) continue;
-    const auto known = new_ids.find(item.member("content").text());
-    if (const auto id = parts.model.find(token.text)) {
-      token.id = *id;
-    } else if (known != new_ids.end()) {
-      token.id = known->second;
-    } else {
-      token.id = static_cast<TokenId>(parts.model.tokens.size() + parts.added_spelling.size());
-      new_ids.emplace(item.member("content").text(), token.id);
-      parts.added_spelling.push_back(token.text);
-    }
-    if (const uint64_t id = item.member("id").number(); id != static_cast<uint64_t>(token.id)) {
-      fail(ErrorCode::kCorruptData, item.where(), ": token '", io::printable(token.text), "' has the id ", id, ", expected ",
-           token.id, ", as the vocabulary and the order of the list give it");
-    }
+    token.id = ids.id_of(token, list.item(i));
     tokens.push_back(std::move(token));
   }
   // Special ones first: of two that are spelled alike when normalized the first is found.
@@ -197,6 +237,37 @@ std::vector<TokenId> read_generation(const JsonPart& config, const TokenizerPart
       ids.push_back(static_cast<TokenId>(one.number()));
   }
   return ids;
+}
+
+std::unique_ptr<TokenizerParts> read_parts(std::string_view tokenizer, std::string_view tokenizer_config, std::string_view name,
+                                           std::string_view generation_config) {
+  const std::string file = io::printable_path(name);
+  auto parts = std::make_unique<TokenizerParts>();
+  parts->name = file;
+  {
+    const Json json = parse_json(tokenizer, file);
+    const JsonPart top(json, file + ": ");
+    const JsonPart model = top.member("model");
+    ModelReader(model, parts->model).read();
+    read_normalizer(top.member("normalizer"), parts->normalizer);
+    read_pre_tokenizer(top.member("pre_tokenizer"), parts->pre_tokenizer);
+    read_added(top.member("added_tokens"), *parts);
+    read_post_processor(top.member("post_processor"), *parts);
+    read_decoder(top.member("decoder"), *parts);
+  }
+  // The directory that errors name beside the file at fault.
+  const std::string folder = file.substr(0, file.find_last_of('/') + 1);
+  if (!tokenizer_config.empty()) {
+    const std::string where = folder + "tokenizer_config.json";
+    read_config(JsonPart(parse_json(tokenizer_config, where), where + ": "), *parts);
+  }
+  std::vector<TokenId> ends;
+  if (!generation_config.empty()) {
+    const std::string where = folder + "generation_config.json";
+    ends = read_generation(JsonPart(parse_json(generation_config, where), where + ": "), *parts);
+  }
+  parts->set_end_of_turn(std::move(ends));
+  return parts;
 }
 
 }  // namespace
@@ -266,33 +337,7 @@ void JsonPart::unsupported(const std::string& expected) const {
 
 Tokenizer Tokenizer::from_json(std::string_view tokenizer, std::string_view tokenizer_config, std::string_view name,
                                std::string_view generation_config) {
-  const std::string file = io::printable_path(name);
-  auto parts = std::make_unique<TokenizerParts>();
-  parts->name = file;
-  {
-    const Json json = parse_json(tokenizer, file);
-    const JsonPart top(json, file + ": ");
-    const JsonPart model = top.member("model");
-    ModelReader(model, parts->model).read();
-    read_normalizer(top.member("normalizer"), parts->normalizer);
-    read_pre_tokenizer(top.member("pre_tokenizer"), parts->pre_tokenizer);
-    read_added(top.member("added_tokens"), *parts);
-    read_post_processor(top.member("post_processor"), *parts);
-    read_decoder(top.member("decoder"), *parts);
-  }
-  // The directory that errors name beside the file at fault.
-  const std::string folder = file.substr(0, file.find_last_of('/') + 1);
-  if (!tokenizer_config.empty()) {
-    const std::string where = folder + "tokenizer_config.json";
-    read_config(JsonPart(parse_json(tokenizer_config, where), where + ": "), *parts);
-  }
-  std::vector<TokenId> ends;
-  if (!generation_config.empty()) {
-    const std::string where = folder + "generation_config.json";
-    ends = read_generation(JsonPart(parse_json(generation_config, where), where + ": "), *parts);
-  }
-  parts->set_end_of_turn(std::move(ends));
-  return Tokenizer(std::move(parts));
+  return Tokenizer(read_parts(tokenizer, tokenizer_config, name, generation_config));
 }
 
 Tokenizer Tokenizer::from_directory(const std::string& directory) {
@@ -305,11 +350,9 @@ Tokenizer Tokenizer::from_directory(const std::string& directory) {
   const io::MappedFile tokenizer = io::map_file(path("tokenizer.json"));
   const io::MappedFile config = optional("tokenizer_config.json"), generation = optional("generation_config.json");
   const io::MappedFile chat = optional("chat_template.jinja");
-  Tokenizer made = from_json(as_text(tokenizer), as_text(config), path("tokenizer.json"), as_text(generation));
-  if (chat.bytes().empty()) return made;
-  auto parts = const_cast<TokenizerParts*>(made.parts_.get());
-  parts->chat_template = as_text(chat);
-  return made;
+  auto parts = read_parts(as_text(tokenizer), as_text(config), path("tokenizer.json"), as_text(generation));
+  if (!chat.bytes().empty()) parts->chat_template = as_text(chat);
+  return Tokenizer(std::move(parts));
 }
 
 }  // namespace kpd::llm

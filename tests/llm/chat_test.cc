@@ -38,8 +38,9 @@ std::string read(const std::string& path) {
 
 Tokenizer with_template(const std::string& jinja) {
   const json tokenizer = {{"model", {{"type", "BPE"}, {"vocab", json::object()}, {"merges", json::array()}}},
-                          {"added_tokens", {{{"id", 0}, {"content", "<bos-token>"}, {"special", true}},
-                                            {{"id", 1}, {"content", "<eos-token>"}, {"special", true}}}}};
+                          {"added_tokens",
+                           {{{"id", 0}, {"content", "<bos-token>"}, {"special", true}},
+                            {{"id", 1}, {"content", "<eos-token>"}, {"special", true}}}}};
   const json config = {{"bos_token", "<bos-token>"}, {"eos_token", {{"content", "<eos-token>"}}}, {"chat_template", jinja}};
   return Tokenizer::from_json(tokenizer.dump(), config.dump(), "tokenizer.json");
 }
@@ -83,7 +84,9 @@ TEST(Chat, PromptsAreThoseOfTheTemplates) {
     const bool dropped = size == "dropped";
     if (dropped) size = line.str().substr(line.str().rfind(' ') + 1);
     const size_t bytes = std::stoul(size);
-    if (!dropped) EXPECT_EQ(prompt, expected.substr(at, bytes));
+    if (!dropped) {
+      EXPECT_EQ(prompt, expected.substr(at, bytes));
+    }
     at += bytes + 1;
     ++prompts;
   }
@@ -91,8 +94,9 @@ TEST(Chat, PromptsAreThoseOfTheTemplates) {
 }
 
 TEST(Chat, UnknownTemplatesAreRefusedWithTheKnownOnes) {
-  for (const char* jinja : {"", "{{ messages }}", "{% for m in messages %}<|user|>\n{{ m.content }}{{ eos_token }}{% endfor %}",
-                            "<|im_start|>user<|im_sep|>{{ content }}<|im_end|>", "[SYSTEM_PROMPT]x[/SYSTEM_PROMPT][INST]y[/INST]"}) {
+  for (const char* jinja :
+       {"", "{{ messages }}", "{% for m in messages %}<|user|>\n{{ m.content }}{{ eos_token }}{% endfor %}",
+        "<|im_start|>user<|im_sep|>{{ content }}<|im_end|>", "[SYSTEM_PROMPT]x[/SYSTEM_PROMPT][INST]y[/INST]"}) {
     SCOPED_TRACE(jinja);
     EXPECT_KPD_ERROR(kUnsupported, "(chatml, llama2, llama3, mistral, gemma, phi3, qwen) or give a finished prompt",
                      recognise_chat_template(jinja));
@@ -128,8 +132,9 @@ TEST(Chat, AFamilyByNameNeedsNoTemplate) {
   EXPECT_EQ(render_chat(ChatFamily::kGemma, none, hi),
             "<bos-token><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
   EXPECT_EQ(render_chat(ChatFamily::kPhi3, none, hi), "<|user|>\nHi<|end|>\n<|assistant|>\n");
-  EXPECT_EQ(render_chat(ChatFamily::kLlama3, none, hi),
-            "<bos-token><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(
+      render_chat(ChatFamily::kLlama3, none, hi),
+      "<bos-token><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
   EXPECT_EQ(render_chat(ChatFamily::kLlama2, none, hi), "<bos-token>[INST] Hi [/INST]");
 }
 
