@@ -79,16 +79,18 @@ HWY_INLINE VI16 mul_pairs(VU8 u, VI8 s) {
 
 // Signed weights, prepared once for several rows.
 struct SignedWeights {
+  HWY_INLINE SignedWeights() {}  // NOLINT: an implicit one would lie outside the target's region
   VI8 value;
   VU8 magnitude;
 };
 
 HWY_INLINE SignedWeights prepare(VI8 w) {
+  SignedWeights prepared;
+  prepared.value = w;
 #if HWY_ARCH_X86
-  return {w, hn::BitCast(DU8(), hn::Abs(w))};  // -128 gives the byte 128, which is right
-#else
-  return {w, hn::BitCast(DU8(), w)};
+  prepared.magnitude = hn::BitCast(DU8(), hn::Abs(w));  // -128 gives the byte 128, which is right
 #endif
+  return prepared;
 }
 
 // |w| times x with w's sign: 128 * 127 * 2 stays below 2^15.
@@ -172,7 +174,7 @@ HWY_INLINE VF load_8bit(const uint8_t* p) {
 template <class V>
 HWY_INLINE void keep_in_order(V* v) {
 #if HWY_ARCH_X86 && HWY_COMPILER_GCC
-  for (size_t i = 0; i < kVecs; ++i) asm volatile("" : "+x"(v[i].raw));
+  for (size_t i = 0; i < kVecs; ++i) asm volatile("" : "+v"(v[i].raw));
 #else
   (void)v;
 #endif
