@@ -3,15 +3,12 @@
 //
 //   build/bench/bench_int_product [FORMAT] [THREADS]     default: all formats, 1 and 2 threads
 //
-// A set of different matrices of at least 128 MiB is gone through, so that weights come from memory as in a model. Best of some
-// rounds; a round reads a plain array right before the products.
+// A set of different matrices of 128 MiB is gone through, so that one row's weights come from memory as in a model; the best
+// matrix counts, and the best of as many readings of a plain array between them. 512 rows are multiplied with part of a matrix.
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,34 +16,15 @@
 #include "kpd/base/cpu.h"
 #include "kpd/base/dtype.h"
 #include "kpd/base/rng.h"
-#include "kpd/base/threads.h"
+#include "timing.h"
 
 namespace {
 
 using namespace kpd;
 using namespace kpd::kernels;
+using namespace kpd::bench;
 
 constexpr size_t kSetBytes = size_t{128} << 20;
-
-double seconds(const std::function<void()>& fn) {
-  const auto start = std::chrono::steady_clock::now();
-  fn();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Reads the whole array once.
-void read_all(const std::vector<uint64_t>& data, int n_threads) {
-  constexpr size_t kChunk = size_t{1} << 17;
-  static std::atomic<uint64_t> sink;
-  parallel_for(data.size() / kChunk, n_threads, [&](size_t chunk, int) {
-    uint64_t sums[8] = {};
-    const uint64_t* p = data.data() + chunk * kChunk;
-    for (size_t i = 0; i < kChunk; i += 8) {
-      for (size_t k = 0; k < 8; ++k) sums[k] ^= p[i + k];
-    }
-    sink = sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
-  });
-}
 
 struct Set {
   std::vector<uint8_t> bytes;
@@ -72,13 +50,6 @@ struct Set {
   }
 };
 
-void multiply(const IntMatrix& w, const Int8Rows& x, int n_threads, std::vector<float>& out) {
-  const size_t n_parts = n_threads == 1 ? 1 : static_cast<size_t>(n_threads) * 2, n_tiles = w.n_tiles();
-  parallel_for(n_parts, n_threads, [&](size_t part, int) {
-    int_product(w, x, n_tiles * part / n_parts, n_tiles * (part + 1) / n_parts, out.data(), w.n_out);
-  });
-}
-
 struct Shape {
   size_t n_out, n_in;
 };
@@ -87,8 +58,8 @@ void measure(BlockType type, Shape shape, int n_threads, const std::vector<uint6
   const size_t block = block_type_info(type).block_values;
   if (shape.n_in % block != 0) return;
   const Set set(type, shape.n_out, shape.n_in);
-  const double set_bytes = static_cast<double>(packed_bytes(set.matrices[0].layout, shape.n_out, shape.n_in)) *
-                           static_cast<double>(set.matrices.size());
+  const double one_bytes = static_cast<double>(packed_bytes(set.matrices[0].layout, shape.n_out, shape.n_in));
+  double best_read = 1e9;
   std::printf("| %s | %zu x %zu | %d |", block_type_info(type).name, shape.n_out, shape.n_in, n_threads);
   for (const size_t n_rows : {1u, 4u, 16u, 512u}) {
     std::vector<float> x(n_rows * shape.n_in), out(n_rows * shape.n_out);
@@ -97,18 +68,24 @@ void measure(BlockType type, Shape shape, int n_threads, const std::vector<uint6
     Int8Buffer rows;
     rows.resize(n_rows, shape.n_in);
     quantize_rows(x.data(), shape.n_in, 0, n_rows, rows);
-    const size_t count = n_rows == 512 ? 1 : n_rows == 1 ? set.matrices.size() : (set.matrices.size() + 3) / 4;
-    double best = 1e9, best_read = 1e9;
-    for (int round = 0; round < (n_rows == 512 ? 2 : 5); ++round) {
-      if (n_rows == 1) best_read = std::min(best_read, seconds([&] { read_all(array, n_threads); }));
-      best = std::min(best, seconds([&] {
-                        for (size_t i = 0; i < count; ++i) multiply(set.matrices[i], rows.rows(), n_threads, out);
-                      }));
+    // One row's time is of at least 8 MB of weights in a row.
+    const size_t count = n_rows == 1 ? static_cast<size_t>(8e6 / one_bytes) + 1 : 1;
+    const size_t n_tiles = n_rows == 512 ? (size_t{1} << 18) / shape.n_in / kTileOutputs : set.matrices[0].n_tiles();
+    double best = 1e9;
+    for (size_t round = 0; round < 24; ++round) {
+      if (n_rows == 1) best_read = std::min(best_read, seconds(n_threads, [&] { read_all(array, n_threads); }));
+      const double time = seconds(n_threads, [&] {
+        for (size_t i = 0; i < count; ++i) {
+          const IntMatrix& w = set.matrices[(i + round * count) % set.matrices.size()];
+          split(n_tiles, n_threads, [&](size_t t, size_t end) { int_product(w, rows.rows(), t, end, out.data(), w.n_out); });
+        }
+      });
+      best = std::min(best, time / static_cast<double>(count));
     }
     if (n_rows == 1) {
-      std::printf(" %.2f | %.2f |", static_cast<double>(array.size() * 8) / best_read / 1e9, set_bytes / best / 1e9);
+      std::printf(" %.2f | %.2f |", static_cast<double>(array.size() * 8) / best_read / 1e9, one_bytes / best / 1e9);
     }
-    const double macs = static_cast<double>(count) * static_cast<double>(n_rows * shape.n_out * shape.n_in);
+    const double macs = static_cast<double>(n_rows * n_tiles * kTileOutputs * shape.n_in);
     std::printf(" %.1f |", macs / best / 1e9);
     std::fflush(stdout);
   }
@@ -123,7 +100,7 @@ int main(int argc, char** argv) {
       "| "
       "16 | 512 |\n|---|---|---|---|---|---|---|---|---|\n",
       active_isa().c_str());
-  const std::vector<uint64_t> array(kSetBytes / 8, 1);
+  const std::vector<uint64_t> array(size_t{1} << 21, 1);
   for (const BlockType type :
        {BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kIQ4_NL, BlockType::kQ4_K, BlockType::kQ6_K, BlockType::kQ8_0}) {
     if (argc > 1 && std::string(argv[1]) != "all" && std::string(argv[1]) != block_type_info(type).name) continue;

@@ -57,7 +57,7 @@ inline constexpr size_t kMaxRows = 6;
 inline constexpr size_t kMaxRows = 12;
 #endif
 
-inline constexpr size_t kPrefetchColumns = 16;
+inline constexpr size_t kPrefetchBytes = 2048;
 
 HWY_INLINE VTile load_weights(const float* p) { return hn::LoadU(DTile(), p); }
 HWY_INLINE VTile load_weights(const hwy::float16_t* p) {
@@ -104,7 +104,7 @@ HWY_NOINLINE void columns(const T* w, size_t n, const Rows& rows, bool first) {
   }
   const float* x = rows.x;
   for (size_t i = 0; i < n; ++i, w += kFloatTileOutputs, ++x) {
-    hwy::Prefetch(w + kPrefetchColumns * kFloatTileOutputs);
+    hwy::Prefetch(w + kPrefetchBytes / sizeof(T));
     VTile column[kTileVecs];
     for (size_t v = 0; v < kTileVecs; ++v) column[v] = load_weights(w + v * kTileLanes);
     for (size_t r = 0; r < R; ++r) {

@@ -19,12 +19,12 @@ float load_f16(const uint8_t* p) {
 
 // One block of one output: signed integer weights, their scales (of columns 0-15 and 16-31) and the minimum.
 struct Block {
-  int weights[kBlockCols];
+  int8_t weights[kBlockCols];
   float d[2];
   float m = 0;
 };
 
-void read_codes(IntLayout layout, const uint8_t* codes, size_t output, int* weights) {
+void read_codes(IntLayout layout, const uint8_t* codes, size_t output, int8_t* weights) {
   for (size_t i = 0; i < kBlockCols; ++i) {
     if (layout == IntLayout::kQ8) {
       weights[i] = static_cast<int8_t>(codes[i / 4 * 64 + 4 * output + i % 4]);
@@ -32,14 +32,14 @@ void read_codes(IntLayout layout, const uint8_t* codes, size_t output, int* weig
     }
     const int nibble = (codes[i / 8 * 64 + 4 * output + i % 4] >> (i / 4 % 2 * 4)) & 15;
     if (layout == IntLayout::kQ4) {
-      weights[i] = nibble - 8;
+      weights[i] = static_cast<int8_t>(nibble - 8);
     } else if (layout == IntLayout::kQ4Table) {
       weights[i] = kQ4Levels[nibble];
     } else if (layout == IntLayout::kQ6K) {
       const int high = (codes[256 + i / 16 * 64 + 4 * output + i % 4] >> (i / 4 % 4 * 2)) & 3;
-      weights[i] = (nibble | high << 4) - 32;
+      weights[i] = static_cast<int8_t>((nibble | high << 4) - 32);
     } else {
-      weights[i] = nibble;
+      weights[i] = static_cast<int8_t>(nibble);
     }
   }
 }
@@ -69,7 +69,7 @@ Block read_block(IntLayout layout, const uint8_t* header, const uint8_t* block, 
   return out;
 }
 
-int dot(const int* weights, const int8_t* x, size_t n) {
+int dot(const int8_t* weights, const int8_t* x, size_t n) {
   int sum = 0;
   for (size_t i = 0; i < n; ++i) sum += weights[i] * x[i];
   return sum;
