@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -24,6 +25,30 @@ constexpr int kMaxThreads = 1024;
 // True while this thread runs tasks of a pool job.
 thread_local bool t_in_job = false;
 
+// A language model's step is some two hundred jobs of ten to a thousand microseconds: sleeping and waking between them would
+// cost more than the work. So a thread watches for its next event for about as long as a job takes before it sleeps.
+constexpr auto kSpinTime = std::chrono::microseconds(100);
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Returns when done() holds or the time is up.
+template <class Done>
+void spin(const Done& done) {
+  static const bool alone = hardware_threads() == 1;  // whoever is waited for needs this processor
+  if (alone || done()) return;
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+}
+
 class Pool {
  public:
   void run(size_t n_tasks, int n_threads, const Task& fn);
@@ -37,7 +62,9 @@ class Pool {
   std::condition_variable job_ready_, job_done_;
   uint64_t generation_ = 0;  // of the job; a worker joins each job at most once
   bool open_ = false;        // workers may still join
-  int joined_ = 0, max_joined_ = 0, active_ = 0;
+  int joined_ = 0, max_joined_ = 0;
+  std::atomic<int> active_{0};          // changed under the mutex, watched without
+  std::atomic<uint64_t> announced_{0};  // generation_ of the last job that opened, for those who spin
   int n_workers_ = 0;
   std::exception_ptr error_;
 
@@ -78,6 +105,11 @@ void Pool::worker_loop() {
   uint64_t seen = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
+    if (!open_ || generation_ == seen) {
+      lock.unlock();
+      spin([&] { return announced_.load(std::memory_order_acquire) != seen; });
+      lock.lock();
+    }
     job_ready_.wait(lock, [&] { return open_ && generation_ != seen && joined_ < max_joined_; });
     seen = generation_;
     const int worker = ++joined_;
@@ -100,6 +132,7 @@ void Pool::run(size_t n_tasks, int n_threads, const Task& fn) {
     joined_ = 0;
     max_joined_ = std::min(n_threads - 1, n_workers_);
     open_ = true;
+    announced_.store(generation_, std::memory_order_release);
   }
   if (n_threads == 2) {
     job_ready_.notify_one();
@@ -107,6 +140,7 @@ void Pool::run(size_t n_tasks, int n_threads, const Task& fn) {
     job_ready_.notify_all();
   }
   work(0);
+  spin([&] { return active_.load(std::memory_order_acquire) == 0; });
   std::exception_ptr error;
   {
     std::unique_lock lock(mutex_);

@@ -27,6 +27,8 @@ void Add(float* x, const float* y, size_t n) { scalar::add(x, y, n); }
 void Scale(float* x, size_t n, float factor) { scalar::scale(x, n, factor); }
 float MaxValue(const float* x, size_t n) { return scalar::max_value(x, n); }
 float ExpShifted(float* x, size_t n, float shift) { return scalar::exp_shifted(x, n, shift); }
+void WidenFp16(const uint16_t* src, size_t n, float* dst) { scalar::widen_fp16(src, n, dst); }
+void WidenBf16(const uint16_t* src, size_t n, float* dst) { scalar::widen_bf16(src, n, dst); }
 #else
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -183,6 +185,24 @@ float ExpShifted(float* x, size_t n, float shift) {
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
+template <class Half>
+HWY_INLINE void Widen(const uint16_t* src, size_t n, float* dst) {
+  const D d;
+  const hn::Rebind<Half, D> dh;
+  const hn::Rebind<uint16_t, D> du;
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::PromoteTo(d, hn::BitCast(dh, hn::LoadU(du, src + i))), d, dst + i);
+  if (i < n) {
+    HWY_ALIGN uint16_t lanes[kLanes] = {};
+    HWY_ALIGN float wide[kLanes];
+    for (size_t j = 0; j < n - i; ++j) lanes[j] = src[i + j];
+    hn::Store(hn::PromoteTo(d, hn::BitCast(dh, hn::Load(du, lanes))), d, wide);
+    for (size_t j = 0; j < n - i; ++j) dst[i + j] = wide[j];
+  }
+}
+
+void WidenFp16(const uint16_t* src, size_t n, float* dst) { Widen<hwy::float16_t>(src, n, dst); }
+void WidenBf16(const uint16_t* src, size_t n, float* dst) { Widen<hwy::bfloat16_t>(src, n, dst); }
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
@@ -199,6 +219,8 @@ HWY_EXPORT(Add);
 HWY_EXPORT(Scale);
 HWY_EXPORT(MaxValue);
 HWY_EXPORT(ExpShifted);
+HWY_EXPORT(WidenFp16);
+HWY_EXPORT(WidenBf16);
 
 void rms_norm(const float* x, const float* w, size_t n, float eps, float* y) {
   if (use_scalar_kernels()) return scalar::rms_norm(x, w, n, eps, y);
@@ -235,6 +257,15 @@ float max_value(const float* x, size_t n) {
 float exp_shifted(float* x, size_t n, float shift) {
   if (use_scalar_kernels()) return scalar::exp_shifted(x, n, shift);
   return HWY_DYNAMIC_DISPATCH(ExpShifted)(x, n, shift);
+}
+
+void widen_fp16(const uint16_t* src, size_t n, float* dst) {
+  if (use_scalar_kernels()) return scalar::widen_fp16(src, n, dst);
+  HWY_DYNAMIC_DISPATCH(WidenFp16)(src, n, dst);
+}
+void widen_bf16(const uint16_t* src, size_t n, float* dst) {
+  if (use_scalar_kernels()) return scalar::widen_bf16(src, n, dst);
+  HWY_DYNAMIC_DISPATCH(WidenBf16)(src, n, dst);
 }
 
 double log_sum_exp(const float* x, size_t n) {

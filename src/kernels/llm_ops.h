@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace kpd::kernels {
 
@@ -23,6 +24,9 @@ void scale(float* x, size_t n, float factor);
 float max_value(const float* x, size_t n);  // -infinity for none
 // x[i] = exp(x[i] - shift); returns the sum.
 float exp_shifted(float* x, size_t n, float shift);
+// dst[i] = float(src[i]), IEEE binary16 or bfloat16; dst is not src.
+void widen_fp16(const uint16_t* src, size_t n, float* dst);
+void widen_bf16(const uint16_t* src, size_t n, float* dst);
 // log of the sum of exp(x[i]), summed in double over blocks.
 double log_sum_exp(const float* x, size_t n);
 
@@ -36,6 +40,8 @@ void add(float* x, const float* y, size_t n);
 void scale(float* x, size_t n, float factor);
 float max_value(const float* x, size_t n);
 float exp_shifted(float* x, size_t n, float shift);
+void widen_fp16(const uint16_t* src, size_t n, float* dst);
+void widen_bf16(const uint16_t* src, size_t n, float* dst);
 }  // namespace scalar
 
 }  // namespace kpd::kernels

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "kernels/llm_ops.h"
+#include "kpd/base/dtype.h"
 
 namespace kpd::kernels::scalar {
 
@@ -61,5 +62,9 @@ float exp_shifted(float* x, size_t n, float shift) {
   }
   return sum;
 }
+
+void widen_fp16(const uint16_t* src, size_t n, float* dst) { load_floats({src, n, DType::kFloat16}, 0, {dst, n}); }
+
+void widen_bf16(const uint16_t* src, size_t n, float* dst) { load_floats({src, n, DType::kBFloat16}, 0, {dst, n}); }
 
 }  // namespace kpd::kernels::scalar

@@ -26,7 +26,8 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 const float* widen(DType dtype, const uint8_t* src, size_t n, std::vector<float>& buffer) {
   if (dtype == DType::kFloat32) return reinterpret_cast<const float*>(src);
   buffer.resize(n);
-  load_floats({src, n, dtype}, 0, buffer);
+  const auto* halves = reinterpret_cast<const uint16_t*>(src);
+  dtype == DType::kFloat16 ? kernels::widen_fp16(halves, n, buffer.data()) : kernels::widen_bf16(halves, n, buffer.data());
   return buffer.data();
 }
 
