@@ -101,8 +101,8 @@ int main(int argc, char** argv) {
       "16 | 512 |\n|---|---|---|---|---|---|---|---|---|\n",
       active_isa().c_str());
   const std::vector<uint64_t> array(size_t{1} << 21, 1);
-  for (const BlockType type :
-       {BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kIQ4_NL, BlockType::kQ4_K, BlockType::kQ6_K, BlockType::kQ8_0}) {
+  for (const BlockType type : {BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kIQ4_NL, BlockType::kIQ4_XS, BlockType::kQ4_K,
+                               BlockType::kQ5_0, BlockType::kQ5_1, BlockType::kQ5_K, BlockType::kQ6_K, BlockType::kQ8_0}) {
     if (argc > 1 && std::string(argv[1]) != "all" && std::string(argv[1]) != block_type_info(type).name) continue;
     for (const int n_threads : {1, 2}) {
       if (argc > 2 && std::atoi(argv[2]) != n_threads) continue;

@@ -46,42 +46,48 @@ HWY_INLINE void load_nibbles(const uint8_t* chunk, VU8* low, VU8* high) {
   for (size_t v = 0; v < kVecs; ++v) {
     const VU8 w = load_bytes(chunk + v * kBytes);
     low[v] = low_nibbles(w);
-    high[v] = low_nibbles(shift_bytes<4>(w));
+    high[v] = low_nibbles(move_bit<4, 0>(w));
   }
 }
 
-struct Q4 {
-  static constexpr IntLayout kLayout = IntLayout::kQ4;
-  static constexpr size_t kParts = 1, kPairSums = 8;  // 8 * 2 * 15 * 127 = 30480
-  static constexpr bool kHasMin = false;
-  static constexpr int kOffset = 8;
-  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF*) { load_f16(block, d[0]); }
-  template <size_t kStep>
-  static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
-    load_nibbles(block + 32 + 64 * kStep, low, high);
+// Bit 4 of codes from bits 2 kStep (low) and 2 kStep + 1 (high) of a chunk.
+template <size_t kStep>
+HWY_INLINE void add_fifth_bits(const uint8_t* chunk, VU8* low, VU8* high) {
+  const VU8 mask = hn::Set(DU8(), 16);
+  for (size_t v = 0; v < kVecs; ++v) {
+    const VU8 bits = load_bytes(chunk + v * kBytes);
+    low[v] = hn::Or(low[v], hn::And(move_bit<2 * kStep, 4>(bits), mask));
+    high[v] = hn::Or(high[v], hn::And(move_bit<2 * kStep + 1, 4>(bits), mask));
   }
+}
+
+HWY_INLINE void look_up_levels(VU8* low, VU8* high) {
+  const VU8 table = hn::BitCast(DU8(), hn::LoadDup128(DI8(), kQ4Levels));
+  for (size_t v = 0; v < kVecs; ++v) {
+    low[v] = hn::TableLookupBytes(table, low[v]);
+    high[v] = hn::TableLookupBytes(table, high[v]);
+  }
+}
+
+// What the block begins with: a scale an output, a scale and a minimum, or 8-bit multipliers of the header's two.
+struct WithScale {
+  static constexpr size_t kParts = 1, kCodes = 32;
+  static constexpr bool kHasMin = false;
+  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF*) { load_f16(block, d[0]); }
 };
 
-struct Q4Min {
-  static constexpr IntLayout kLayout = IntLayout::kQ4Min;
-  static constexpr size_t kParts = 1, kPairSums = 8;
+struct WithMin {
+  static constexpr size_t kParts = 1, kCodes = 64;
   static constexpr bool kHasMin = true;
-  static constexpr int kOffset = 0;
   static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF* m) {
     load_f16(block, d[0]);
     load_f16(block + 32, m);
   }
-  template <size_t kStep>
-  static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
-    load_nibbles(block + 64 + 64 * kStep, low, high);
-  }
 };
 
-struct Q4K {
-  static constexpr IntLayout kLayout = IntLayout::kQ4K;
-  static constexpr size_t kParts = 1, kPairSums = 8;
+struct WithMultipliers {
+  static constexpr size_t kParts = 1, kCodes = 32;
   static constexpr bool kHasMin = true;
-  static constexpr int kOffset = 0;
   static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF* m) {
     load_f16(header, d[0]);
     load_f16(header + 32, m);
@@ -90,35 +96,71 @@ struct Q4K {
       m[v] = hn::Neg(hn::Mul(m[v], load_8bit<uint8_t>(block + 16 + v * kLanes)));
     }
   }
+};
+
+// 16 bits hold 8 * 2 * 15 * 127 = 30480.
+template <IntLayout kOf, class Scales, int kCodeOffset>
+struct FourBits : Scales {
+  static constexpr IntLayout kLayout = kOf;
+  static constexpr size_t kPairSums = 8;
+  static constexpr int kOffset = kCodeOffset;
   template <size_t kStep>
   static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
-    load_nibbles(block + 32 + 64 * kStep, low, high);
+    load_nibbles(block + Scales::kCodes + 64 * kStep, low, high);
   }
 };
 
-struct Q4Table {
+// 16 bits hold 4 * 2 * 31 * 127 = 31496.
+template <IntLayout kOf, class Scales, int kCodeOffset>
+struct FiveBits : Scales {
+  static constexpr IntLayout kLayout = kOf;
+  static constexpr size_t kPairSums = 4;
+  static constexpr int kOffset = kCodeOffset;
+  template <size_t kStep>
+  static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
+    load_nibbles(block + Scales::kCodes + 64 * kStep, low, high);
+    add_fifth_bits<kStep>(block + Scales::kCodes + 256, low, high);
+  }
+};
+
+using Q4 = FourBits<IntLayout::kQ4, WithScale, 8>;
+using Q4Min = FourBits<IntLayout::kQ4Min, WithMin, 0>;
+using Q4K = FourBits<IntLayout::kQ4K, WithMultipliers, 0>;
+using Q5 = FiveBits<IntLayout::kQ5, WithScale, 16>;
+using Q5Min = FiveBits<IntLayout::kQ5Min, WithMin, 0>;
+using Q5K = FiveBits<IntLayout::kQ5K, WithMultipliers, 0>;
+
+struct Q4Table : WithScale {
   static constexpr IntLayout kLayout = IntLayout::kQ4Table;
-  static constexpr size_t kParts = 1, kPairSums = 0;
-  static constexpr bool kHasMin = false;
+  static constexpr size_t kPairSums = 0;
   static constexpr int kOffset = 0;
-  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF*) { load_f16(block, d[0]); }
   template <size_t kStep>
   static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
-    const VU8 table = hn::BitCast(DU8(), hn::LoadDup128(DI8(), kQ4Levels));
     load_nibbles(block + 32 + 64 * kStep, low, high);
-    for (size_t v = 0; v < kVecs; ++v) {
-      low[v] = hn::TableLookupBytes(table, low[v]);
-      high[v] = hn::TableLookupBytes(table, high[v]);
-    }
+    look_up_levels(low, high);
   }
 };
 
-struct Q8 {
-  static constexpr IntLayout kLayout = IntLayout::kQ8;
+struct Q4TableK {
+  static constexpr IntLayout kLayout = IntLayout::kQ4TableK;
   static constexpr size_t kParts = 1, kPairSums = 0;
   static constexpr bool kHasMin = false;
   static constexpr int kOffset = 0;
-  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF*) { load_f16(block, d[0]); }
+  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF*) {
+    load_f16(header, d[0]);
+    for (size_t v = 0; v < kVecs; ++v) d[0][v] = hn::Mul(d[0][v], load_8bit<int8_t>(block + v * kLanes));
+  }
+  template <size_t kStep>
+  static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
+    load_nibbles(block + 16 + 64 * kStep, low, high);
+    look_up_levels(low, high);
+  }
+};
+
+struct Q8 : WithScale {
+  static constexpr IntLayout kLayout = IntLayout::kQ8;
+  static constexpr size_t kPairSums = 0;
+  static constexpr int kOffset = 0;
   template <size_t kStep>
   static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
     for (size_t v = 0; v < kVecs; ++v) {
@@ -145,19 +187,13 @@ struct Q6K {
   // The high bits of this step's columns are bits 4 * (kStep % 2).. of the half's chunk.
   template <size_t kStep>
   static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
-    const DU8 d;
-    const DU16 d16;
-    const VU8 mask = hn::Set(d, 0x30);
+    constexpr size_t kBit = kStep % 2 * 4;
+    const VU8 mask = hn::Set(DU8(), 0x30);
     load_nibbles(block + 32 + 64 * kStep, low, high);
     for (size_t v = 0; v < kVecs; ++v) {
       const VU8 bits = load_bytes(block + 32 + 256 + kStep / 2 * 64 + v * kBytes);
-      if constexpr (kStep % 2 == 0) {
-        low[v] = hn::Or(low[v], hn::And(hn::BitCast(d, hn::ShiftLeft<4>(hn::BitCast(d16, bits))), mask));
-        high[v] = hn::Or(high[v], hn::And(hn::BitCast(d, hn::ShiftLeft<2>(hn::BitCast(d16, bits))), mask));
-      } else {
-        low[v] = hn::Or(low[v], hn::And(bits, mask));
-        high[v] = hn::Or(high[v], hn::And(shift_bytes<2>(bits), mask));
-      }
+      low[v] = hn::Or(low[v], hn::And(move_bit<kBit, 4>(bits), mask));
+      high[v] = hn::Or(high[v], hn::And(move_bit<kBit + 2, 4>(bits), mask));
     }
   }
 };
@@ -344,6 +380,14 @@ void any_product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_
       return product<Q4Min, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ4Table:
       return product<Q4Table, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+    case IntLayout::kQ4TableK:
+      return product<Q4TableK, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+    case IntLayout::kQ5:
+      return product<Q5, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+    case IntLayout::kQ5Min:
+      return product<Q5Min, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+    case IntLayout::kQ5K:
+      return product<Q5K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ4K:
       return product<Q4K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ6K:

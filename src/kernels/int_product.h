@@ -58,12 +58,16 @@ void quantize_rows(const float* x, size_t x_stride, size_t row_begin, size_t row
 
 // How a packed tile of 16 outputs lies in memory: see int_product_pack.cc.
 enum class IntLayout : uint8_t {
-  kQ4,       // w = d (q - 8)             4.5 bits a weight: Q4_0
-  kQ4Min,    // w = d q + m               5: Q4_1
-  kQ4Table,  // w = d table[q]            4.5: IQ4_NL
-  kQ4K,      // w = d sc q - dmin mc      4.625: Q4_K
-  kQ6K,      // w = d sc (q - 32)         6.5625: Q6_K
-  kQ8,       // w = d q                   8.5: Q8_0, Q5_0
+  kQ4,        // w = d (q - 8)             4.5 bits a weight: Q4_0
+  kQ4Min,     // w = d q + m               5: Q4_1
+  kQ4Table,   // w = d table[q]            4.5: IQ4_NL
+  kQ4K,       // w = d sc q - dmin mc      4.625: Q4_K
+  kQ4TableK,  // w = d sc table[q]        4.3125: IQ4_XS
+  kQ5,        // w = d (q - 16)            5.5: Q5_0
+  kQ5Min,     // w = d q + m               6: Q5_1
+  kQ5K,       // w = d sc q - dmin mc      5.625: Q5_K
+  kQ6K,       // w = d sc (q - 32)         6.5625: Q6_K, Q3_K
+  kQ8,        // w = d q                   8.5: Q8_0
 };
 
 // Nothing for a type that only the float products serve.
@@ -78,7 +82,7 @@ struct IntMatrix {
   size_t n_tiles() const { return (n_out + kTileOutputs - 1) / kTileOutputs; }
 };
 
-// n_in is a multiple of 32; of 256 for kQ4K and kQ6K.
+// n_in is a multiple of 32; of 256 for the layouts that end in K.
 size_t tile_bytes(IntLayout layout, size_t n_in);
 size_t packed_bytes(IntLayout layout, size_t n_out, size_t n_in);
 
@@ -108,6 +112,14 @@ constexpr IntLayoutInfo int_layout_info(IntLayout layout) {
       return {1, 0, 32 + 32 + 256};
     case IntLayout::kQ4K:
       return {8, 32 + 32, 16 + 16 + 256};
+    case IntLayout::kQ4TableK:
+      return {8, 32, 16 + 256};
+    case IntLayout::kQ5:
+      return {1, 0, 32 + 256 + 64};
+    case IntLayout::kQ5Min:
+      return {1, 0, 32 + 32 + 256 + 64};
+    case IntLayout::kQ5K:
+      return {8, 32 + 32, 16 + 16 + 256 + 64};
     case IntLayout::kQ6K:
       return {8, 32, 32 + 256 + 128};
     case IntLayout::kQ8:

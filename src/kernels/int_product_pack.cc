@@ -8,10 +8,12 @@
 //   Q8      64-byte chunk g < 8, byte 4 o + c: column 4 g + c
 //   Q6K     four chunks of low nibbles as Q4; then two chunks h < 2 with bits 2k.. of byte 4 o + c: the two high bits of column
 //           16 h + 4 k + c
+//   Q5*     four chunks of low nibbles as Q4; then one with bit g < 8 of byte 4 o + c: the high bit of column 4 g + c
 //
-//   kQ4, kQ4Table, kQ8   16 x f16 d | codes
-//   kQ4Min               16 x f16 d | 16 x f16 m | codes
-//   kQ4K                 header of 256 columns 16 x f16 d | 16 x f16 dmin; a block 16 x u8 sc | 16 x u8 mc | codes
+//   kQ4, kQ4Table, kQ5, kQ8   16 x f16 d | codes
+//   kQ4Min, kQ5Min       16 x f16 d | 16 x f16 m | codes
+//   kQ4K, kQ5K           header of 256 columns 16 x f16 d | 16 x f16 dmin; a block 16 x u8 sc | 16 x u8 mc | codes
+//   kQ4TableK            header of 256 columns 16 x f16 d; a block 16 x i8 sc | codes
 //   kQ6K                 header of 256 columns 16 x f16 d; a block 16 x i8 sc (columns 0-15) | 16 x i8 sc (16-31) | codes
 #include <algorithm>
 #include <cstring>
@@ -35,7 +37,12 @@ void nibbles(const uint8_t* src, uint8_t* codes) {
   }
 }
 
-OutputBlock q4_k_block(const uint8_t* super, size_t b) {
+void add_high_bits(const uint8_t* src, uint8_t* codes) {
+  for (size_t i = 0; i < kBlockCols; ++i) codes[i] = static_cast<uint8_t>(codes[i] | ((src[i / 8] >> (i % 8)) & 1) << 4);
+}
+
+// Q4_K and Q5_K, which has the fifth bits before the nibbles.
+OutputBlock q45_k_block(const uint8_t* super, size_t b, bool five_bits) {
   OutputBlock block;
   const uint8_t* s = super + 4;
   if (b < 4) {
@@ -45,8 +52,12 @@ OutputBlock q4_k_block(const uint8_t* super, size_t b) {
     block.scales[0] = static_cast<uint8_t>((s[b + 4] & 15) | (s[b - 4] >> 6) << 4);
     block.scales[1] = static_cast<uint8_t>((s[b + 4] >> 4) | (s[b] >> 6) << 4);
   }
-  const uint8_t* q = super + 16 + b / 2 * 32;
-  for (size_t i = 0; i < kBlockCols; ++i) block.codes[i] = b % 2 == 0 ? q[i] & 15 : q[i] >> 4;
+  const uint8_t* high = super + 16;
+  const uint8_t* q = super + (five_bits ? 48 : 16) + b / 2 * 32;
+  for (size_t i = 0; i < kBlockCols; ++i) {
+    const int low = b % 2 == 0 ? q[i] & 15 : q[i] >> 4;
+    block.codes[i] = static_cast<uint8_t>(five_bits ? low | ((high[i] >> b) & 1) << 4 : low);
+  }
   return block;
 }
 
@@ -64,6 +75,31 @@ OutputBlock q6_k_block(const uint8_t* super, size_t b) {
   return block;
 }
 
+// As 6-bit codes: weights -4..3, scales less 32.
+OutputBlock q3_k_block(const uint8_t* super, size_t b) {
+  OutputBlock block;
+  const uint8_t* high = super;
+  const uint8_t* low = super + 32 + b / 4 * 32;
+  const uint8_t* s = super + 96;
+  for (size_t i = 0; i < kBlockCols; ++i) {
+    block.codes[i] = static_cast<uint8_t>(((low[i] >> (b % 4 * 2)) & 3) + ((high[i] >> b) & 1) * 4 + 28);
+  }
+  for (size_t h = 0; h < 2; ++h) {
+    const size_t j = 2 * b + h;
+    const int scale = (j < 8 ? s[j] & 15 : s[j - 8] >> 4) | ((s[8 + j % 4] >> (j / 4 * 2)) & 3) << 4;
+    block.scales[h] = static_cast<uint8_t>(scale - 32);
+  }
+  return block;
+}
+
+OutputBlock iq4_xs_block(const uint8_t* super, size_t b) {
+  OutputBlock block;
+  const int high = (super[2 + b / 4] >> (b % 4 * 2)) & 3, low = (super[4 + b / 2] >> (b % 2 * 4)) & 15;
+  block.scales[0] = static_cast<uint8_t>((low | high << 4) - 32);
+  nibbles(super + 8 + 16 * b, block.codes);
+  return block;
+}
+
 // Columns 32 b.. of a row of blocks.
 OutputBlock read_block(BlockType type, const uint8_t* row, size_t b) {
   OutputBlock block;
@@ -76,19 +112,24 @@ OutputBlock read_block(BlockType type, const uint8_t* row, size_t b) {
       std::memcpy(block.scales, row + b * 34, 2);
       std::memcpy(block.codes, row + b * 34 + 2, kBlockCols);
       return block;
-    case BlockType::kQ5_0: {
-      const uint8_t* src = row + b * 22;
-      uint32_t high;
-      std::memcpy(block.scales, src, 2);
-      std::memcpy(&high, src + 2, 4);
-      nibbles(src + 6, block.codes);
-      for (size_t i = 0; i < kBlockCols; ++i) {
-        block.codes[i] = static_cast<uint8_t>(block.codes[i] + ((high >> i) & 1) * 16 - 16);
-      }
+    case BlockType::kQ5_0:
+      std::memcpy(block.scales, row + b * 22, 2);
+      nibbles(row + b * 22 + 6, block.codes);
+      add_high_bits(row + b * 22 + 2, block.codes);
       return block;
-    }
+    case BlockType::kQ5_1:
+      std::memcpy(block.scales, row + b * 24, 4);
+      nibbles(row + b * 24 + 8, block.codes);
+      add_high_bits(row + b * 24 + 4, block.codes);
+      return block;
+    case BlockType::kQ3_K:
+      return q3_k_block(row + b / 8 * 110, b % 8);
     case BlockType::kQ4_K:
-      return q4_k_block(row + b / 8 * 144, b % 8);
+      return q45_k_block(row + b / 8 * 144, b % 8, false);
+    case BlockType::kQ5_K:
+      return q45_k_block(row + b / 8 * 176, b % 8, true);
+    case BlockType::kIQ4_XS:
+      return iq4_xs_block(row + b / 8 * 136, b % 8);
     case BlockType::kQ6_K:
       return q6_k_block(row + b / 8 * 210, b % 8);
     default:  // Q4_0 and IQ4_NL
@@ -111,43 +152,70 @@ void store_nibbles(const uint8_t* codes, size_t output, uint8_t* dst) {
   }
 }
 
-void write_block(IntLayout layout, const OutputBlock& block, size_t output, uint8_t* dst) {
+void store_high_bits(const uint8_t* codes, size_t output, uint8_t* dst) {
+  uint32_t word = 0;
+  for (size_t g = 0; g < 8; ++g) word |= (load32(codes + 4 * g) >> 4 & 0x01010101u) << g;
+  std::memcpy(dst + 4 * output, &word, 4);
+}
+
+// The 16 outputs' scales; returns their bytes.
+size_t write_scales(IntLayout layout, const OutputBlock& block, size_t output, uint8_t* dst) {
   switch (layout) {
-    case IntLayout::kQ8:
-      std::memcpy(dst + 2 * output, block.scales, 2);
-      for (size_t g = 0; g < 8; ++g) std::memcpy(dst + 32 + 64 * g + 4 * output, block.codes + 4 * g, 4);
-      return;
-    case IntLayout::kQ4Min:
-      std::memcpy(dst + 2 * output, block.scales, 2);
-      std::memcpy(dst + 32 + 2 * output, block.scales + 2, 2);
-      return store_nibbles(block.codes, output, dst + 64);
-    case IntLayout::kQ4K:
+    case IntLayout::kQ4TableK:
       dst[output] = block.scales[0];
-      dst[16 + output] = block.scales[1];
-      return store_nibbles(block.codes, output, dst + 32);
+      return 16;
+    case IntLayout::kQ4K:
+    case IntLayout::kQ5K:
     case IntLayout::kQ6K:
       dst[output] = block.scales[0];
       dst[16 + output] = block.scales[1];
-      store_nibbles(block.codes, output, dst + 32);
-      for (size_t h = 0; h < 2; ++h) {
-        uint32_t word = 0;
-        for (size_t k = 0; k < 4; ++k) word |= (load32(block.codes + 16 * h + 4 * k) >> 4 & 0x03030303u) << (2 * k);
-        std::memcpy(dst + 32 + 256 + 64 * h + 4 * output, &word, 4);
-      }
-      return;
+      return 32;
     default:
       std::memcpy(dst + 2 * output, block.scales, 2);
-      return store_nibbles(block.codes, output, dst + 32);
+      if (layout != IntLayout::kQ4Min && layout != IntLayout::kQ5Min) return 32;
+      std::memcpy(dst + 32 + 2 * output, block.scales + 2, 2);
+      return 64;
+  }
+}
+
+void write_block(IntLayout layout, const OutputBlock& block, size_t output, uint8_t* dst) {
+  dst += write_scales(layout, block, output, dst);
+  if (layout == IntLayout::kQ8) {
+    for (size_t g = 0; g < 8; ++g) std::memcpy(dst + 64 * g + 4 * output, block.codes + 4 * g, 4);
+    return;
+  }
+  store_nibbles(block.codes, output, dst);
+  if (layout == IntLayout::kQ5 || layout == IntLayout::kQ5Min || layout == IntLayout::kQ5K) {
+    store_high_bits(block.codes, output, dst + 256);
+  } else if (layout == IntLayout::kQ6K) {
+    for (size_t h = 0; h < 2; ++h) {
+      uint32_t word = 0;
+      for (size_t k = 0; k < 4; ++k) word |= (load32(block.codes + 16 * h + 4 * k) >> 4 & 0x03030303u) << (2 * k);
+      std::memcpy(dst + 256 + 64 * h + 4 * output, &word, 4);
+    }
   }
 }
 
 // The f16 scales that 256 columns of one output share.
-void write_header(IntLayout layout, const uint8_t* row, size_t super, size_t output, uint8_t* dst) {
-  if (layout == IntLayout::kQ4K) {
-    std::memcpy(dst + 2 * output, row + super * 144, 2);
-    std::memcpy(dst + 32 + 2 * output, row + super * 144 + 2, 2);
-  } else if (layout == IntLayout::kQ6K) {
-    std::memcpy(dst + 2 * output, row + super * 210 + 208, 2);
+void write_header(BlockType type, const uint8_t* row, size_t super, size_t output, uint8_t* dst) {
+  const uint8_t* src = row + super * block_type_info(type).block_bytes;
+  switch (type) {
+    case BlockType::kQ4_K:
+    case BlockType::kQ5_K:
+      std::memcpy(dst + 2 * output, src, 2);
+      std::memcpy(dst + 32 + 2 * output, src + 2, 2);
+      return;
+    case BlockType::kQ3_K:
+      std::memcpy(dst + 2 * output, src + 108, 2);
+      return;
+    case BlockType::kQ6_K:
+      std::memcpy(dst + 2 * output, src + 208, 2);
+      return;
+    case BlockType::kIQ4_XS:
+      std::memcpy(dst + 2 * output, src, 2);
+      return;
+    default:
+      return;
   }
 }
 
@@ -173,9 +241,17 @@ std::optional<IntLayout> int_layout(BlockType type) {
       return IntLayout::kQ4Table;
     case BlockType::kQ4_K:
       return IntLayout::kQ4K;
+    case BlockType::kIQ4_XS:
+      return IntLayout::kQ4TableK;
+    case BlockType::kQ5_0:
+      return IntLayout::kQ5;
+    case BlockType::kQ5_1:
+      return IntLayout::kQ5Min;
+    case BlockType::kQ5_K:
+      return IntLayout::kQ5K;
+    case BlockType::kQ3_K:
     case BlockType::kQ6_K:
       return IntLayout::kQ6K;
-    case BlockType::kQ5_0:
     case BlockType::kQ8_0:
       return IntLayout::kQ8;
     default:
@@ -216,7 +292,7 @@ void pack_tiles(BlockType type, std::span<const uint8_t> src, size_t n_out, size
       uint8_t* block = tile;
       for (size_t b = 0; b < n_in / kBlockCols; ++b, block += info.block_bytes) {
         if (b % info.super_blocks == 0) {
-          write_header(*layout, row, b / info.super_blocks, o, block);
+          write_header(type, row, b / info.super_blocks, o, block);
           block += info.header_bytes;
         }
         write_block(*layout, read_block(type, row, b), o, block);

@@ -17,30 +17,36 @@ float load_f16(const uint8_t* p) {
   return fp16_to_float(bits);
 }
 
-// One block of one output: signed integer weights, their scales (of columns 0-15 and 16-31) and the minimum.
+// One block of one output: integer weights, their scale (kQ6K: of columns 0-15 and of 16-31) and the minimum.
 struct Block {
   int8_t weights[kBlockCols];
-  float d[2];
+  float d[2] = {};
   float m = 0;
 };
 
-void read_codes(IntLayout layout, const uint8_t* codes, size_t output, int8_t* weights) {
-  for (size_t i = 0; i < kBlockCols; ++i) {
-    if (layout == IntLayout::kQ8) {
-      weights[i] = static_cast<int8_t>(codes[i / 4 * 64 + 4 * output + i % 4]);
-      continue;
+// The weight of column i without its scale.
+int8_t weight(IntLayout layout, const uint8_t* codes, size_t output, size_t i) {
+  const size_t byte = 4 * output + i % 4, group = i / 4;
+  if (layout == IntLayout::kQ8) return static_cast<int8_t>(codes[group * 64 + byte]);
+  const int nibble = (codes[group / 2 * 64 + byte] >> (group % 2 * 4)) & 15;
+  const auto fifth_bit = [&] { return (codes[256 + byte] >> group) & 1; };
+  switch (layout) {
+    case IntLayout::kQ4:
+      return static_cast<int8_t>(nibble - 8);
+    case IntLayout::kQ4Table:
+    case IntLayout::kQ4TableK:
+      return kQ4Levels[nibble];
+    case IntLayout::kQ5:
+      return static_cast<int8_t>((nibble | fifth_bit() << 4) - 16);
+    case IntLayout::kQ5Min:
+    case IntLayout::kQ5K:
+      return static_cast<int8_t>(nibble | fifth_bit() << 4);
+    case IntLayout::kQ6K: {
+      const int high = (codes[256 + group / 4 * 64 + byte] >> (group % 4 * 2)) & 3;
+      return static_cast<int8_t>((nibble | high << 4) - 32);
     }
-    const int nibble = (codes[i / 8 * 64 + 4 * output + i % 4] >> (i / 4 % 2 * 4)) & 15;
-    if (layout == IntLayout::kQ4) {
-      weights[i] = static_cast<int8_t>(nibble - 8);
-    } else if (layout == IntLayout::kQ4Table) {
-      weights[i] = kQ4Levels[nibble];
-    } else if (layout == IntLayout::kQ6K) {
-      const int high = (codes[256 + i / 16 * 64 + 4 * output + i % 4] >> (i / 4 % 4 * 2)) & 3;
-      weights[i] = static_cast<int8_t>((nibble | high << 4) - 32);
-    } else {
-      weights[i] = static_cast<int8_t>(nibble);
-    }
+    default:
+      return static_cast<int8_t>(nibble);
   }
 }
 
@@ -50,8 +56,13 @@ Block read_block(IntLayout layout, const uint8_t* header, const uint8_t* block, 
   size_t codes = 32;
   switch (layout) {
     case IntLayout::kQ4K:
-      out.d[0] = out.d[1] = load_f16(header + 2 * output) * static_cast<float>(block[output]);
+    case IntLayout::kQ5K:
+      out.d[0] = load_f16(header + 2 * output) * static_cast<float>(block[output]);
       out.m = -(load_f16(header + 32 + 2 * output) * static_cast<float>(block[16 + output]));
+      break;
+    case IntLayout::kQ4TableK:
+      out.d[0] = load_f16(header + 2 * output) * static_cast<float>(static_cast<int8_t>(block[output]));
+      codes = 16;
       break;
     case IntLayout::kQ6K:
       for (size_t h = 0; h < 2; ++h) {
@@ -59,13 +70,14 @@ Block read_block(IntLayout layout, const uint8_t* header, const uint8_t* block, 
       }
       break;
     case IntLayout::kQ4Min:
+    case IntLayout::kQ5Min:
       out.m = load_f16(block + 32 + 2 * output);
       codes = 64;
       [[fallthrough]];
     default:
-      out.d[0] = out.d[1] = load_f16(block + 2 * output);
+      out.d[0] = load_f16(block + 2 * output);
   }
-  read_codes(layout, block + codes, output, out.weights);
+  for (size_t i = 0; i < kBlockCols; ++i) out.weights[i] = weight(layout, block + codes, output, i);
   return out;
 }
 
@@ -85,7 +97,8 @@ float block_term(IntLayout layout, const Block& block, const Int8Rows& x, size_t
     return low + static_cast<float>(dot(block.weights + 16, codes + 16, 16)) * (block.d[1] * dx);
   }
   const float term = static_cast<float>(dot(block.weights, codes, kBlockCols)) * (block.d[0] * dx);
-  const bool has_min = layout == IntLayout::kQ4Min || layout == IntLayout::kQ4K;
+  const bool has_min =
+      layout == IntLayout::kQ4Min || layout == IntLayout::kQ4K || layout == IntLayout::kQ5Min || layout == IntLayout::kQ5K;
   return has_min ? term + block.m * x.scaled_sums[index] : term;
 }
 

@@ -151,9 +151,13 @@ HWY_INLINE VU8 load_bytes(const uint8_t* p) { return hn::LoadU(DU8(), p); }
 
 HWY_INLINE VU8 low_nibbles(VU8 w) { return hn::And(w, hn::Set(DU8(), 15)); }
 
-template <int kShift>
-HWY_INLINE VU8 shift_bytes(VU8 w) {  // bits of the neighbour come in on top: mask them
-  return hn::BitCast(DU8(), hn::ShiftRight<kShift>(hn::BitCast(DU16(), w)));
+// Bit kFrom of every byte to bit kTo. Bits of the neighbour come in too: mask the result.
+template <int kFrom, int kTo>
+HWY_INLINE VU8 move_bit(VU8 w) {
+  const auto w16 = hn::BitCast(DU16(), w);
+  if constexpr (kFrom > kTo) return hn::BitCast(DU8(), hn::ShiftRight<kFrom - kTo>(w16));
+  if constexpr (kFrom < kTo) return hn::BitCast(DU8(), hn::ShiftLeft<kTo - kFrom>(w16));
+  return w;
 }
 
 HWY_INLINE void load_f16(const uint8_t* p, VF* v) {

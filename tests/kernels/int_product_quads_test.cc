@@ -42,8 +42,7 @@ KPD_ON_EVERY_ISA(IntProductQuads);
 
 TEST_P(IntProductQuads, EqualTheReference) {
   if (GetParam() == "scalar") GTEST_SKIP();
-  for (const BlockType type :
-       {BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kQ8_0, BlockType::kQ4_K, BlockType::kIQ4_NL, BlockType::kQ6_K}) {
+  for (const BlockType type : kpd::testing::kIntTypes) {
     for (const WeightFill fill : {WeightFill::kRandom, WeightFill::kAllZeros, WeightFill::kAllOnes, WeightFill::kLowest}) {
       const size_t n_out = 35, n_in = 512;
       const std::vector<uint8_t> blocks = kpd::testing::random_blocks(type, n_out * n_in, fill, 3);

@@ -13,6 +13,7 @@
 namespace kpd::kernels {
 namespace {
 
+using kpd::testing::kIntTypes;
 using kpd::testing::random_blocks;
 using kpd::testing::random_floats;
 using kpd::testing::WeightFill;
@@ -20,10 +21,7 @@ using kpd::testing::WeightFill;
 class IntProduct : public kpd::testing::IsaTest {};
 KPD_ON_EVERY_ISA(IntProduct);
 
-const BlockType kTypes[] = {BlockType::kQ4_0, BlockType::kQ4_1,   BlockType::kQ5_0, BlockType::kQ8_0,
-                            BlockType::kQ4_K, BlockType::kIQ4_NL, BlockType::kQ6_K};
-
-size_t min_cols(BlockType type) { return type == BlockType::kQ4_K || type == BlockType::kQ6_K ? 256 : 32; }
+size_t min_cols(BlockType type) { return block_type_info(type).block_values; }
 
 struct Problem {
   std::vector<uint8_t> blocks, packed;
@@ -65,7 +63,7 @@ Int8Buffer extreme(size_t n_rows, size_t n_cols, int sign) {
 // per block of 32 at most 4 of the block's terms and one of the running sum, so (n / 32 + 4) half units of the sum of
 // magnitudes.
 TEST(IntProductReference, IsTheDefinition) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kIntTypes) {
     for (const WeightFill fill : {WeightFill::kRandom, WeightFill::kAllOnes, WeightFill::kAllZeros}) {
       const size_t n_in = min_cols(type) * 3, n_out = 21, n_rows = 3;
       const Problem p(type, n_out, n_in, fill, 5);
@@ -91,7 +89,7 @@ TEST(IntProductReference, IsTheDefinition) {
 }
 
 TEST_P(IntProduct, EqualsTheReference) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kIntTypes) {
     for (const size_t n_out : {1u, 15u, 16u, 33u}) {
       for (const size_t blocks : {1u, 2u, 5u}) {
         const size_t n_in = blocks * min_cols(type);
@@ -108,7 +106,7 @@ TEST_P(IntProduct, EqualsTheReference) {
 }
 
 TEST_P(IntProduct, ExtremeCodesDoNotSaturate) {
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kIntTypes) {
     for (const WeightFill fill : {WeightFill::kAllOnes, WeightFill::kAllZeros, WeightFill::kLowest}) {
       const size_t n_in = 2 * min_cols(type), n_out = 17;
       const Problem p(type, n_out, n_in, fill, 1);
@@ -128,7 +126,7 @@ TEST_P(IntProduct, ExtremeCodesDoNotSaturate) {
 // A row's result is the same alone, among 2, 7, 16 and 512 rows, and tile by tile.
 TEST_P(IntProduct, RowsAndSplitsDoNotChangeBits) {
   const size_t n_out = 40, n_rows = GetParam() == "scalar" ? 16 : 512;
-  for (const BlockType type : kTypes) {
+  for (const BlockType type : kIntTypes) {
     const size_t n_in = min_cols(type);
     const Problem p(type, n_out, n_in, WeightFill::kRandom, 3);
     const std::vector<float> x = random_floats(n_rows * n_in, 4);

@@ -27,7 +27,11 @@ inline ScaleOffsets scale_offsets(BlockType type) {
   switch (type) {
     case BlockType::kQ4_1:
     case BlockType::kQ4_K:
+    case BlockType::kQ5_1:
+    case BlockType::kQ5_K:
       return {0, 2};
+    case BlockType::kQ3_K:
+      return {108, 0};
     case BlockType::kQ6_K:
       return {208, 0};
     default:
@@ -86,14 +90,32 @@ inline WeightParts weight_parts(BlockType type, const std::vector<uint8_t>& byte
       return {d * nibble(4), half_at(block + 2)};
     case BlockType::kQ5_0:
       return {d * (nibble(6) + ((block[2 + k / 8] >> (k % 8)) & 1) * 16 - 16), 0};
+    case BlockType::kQ5_1:
+      return {d * (nibble(8) + ((block[4 + k / 8] >> (k % 8)) & 1) * 16), half_at(block + 2)};
+    case BlockType::kIQ4_XS: {
+      const size_t j = k / 32, l = k % 32;
+      const uint8_t* q = block + 8 + 16 * j;
+      const int low = j % 2 == 0 ? block[4 + j / 2] & 15 : block[4 + j / 2] >> 4;
+      const int scale = low + (((block[2] + block[3] * 256) >> (2 * j)) & 3) * 16 - 32;
+      return {d * scale * kLevels[l < 16 ? q[l] & 15 : q[l - 16] >> 4], 0};
+    }
+    case BlockType::kQ3_K: {
+      const size_t half = k / 128, shift = k % 128 / 32 * 2, l = k % 32, j = k / 16;
+      const int q = ((block[32 + half * 32 + l] >> shift) & 3) - ((block[l] >> (k / 32)) & 1 ? 0 : 4);
+      const int low = j < 8 ? block[96 + j] & 15 : block[96 + j - 8] >> 4;
+      return {d * (low + ((block[104 + j % 4] >> (j / 4 * 2)) & 3) * 16 - 32) * q, 0};
+    }
     case BlockType::kIQ4_NL:
       return {d * kLevels[nibble(2)], 0};
     case BlockType::kQ8_0:
       return {d * static_cast<int8_t>(block[2 + k]), 0};
-    case BlockType::kQ4_K: {
-      const uint8_t byte = block[16 + k / 64 * 32 + k % 32];
+    case BlockType::kQ4_K:
+    case BlockType::kQ5_K: {
+      const bool five = type == BlockType::kQ5_K;
+      const uint8_t byte = block[(five ? 48 : 16) + k / 64 * 32 + k % 32];
       const size_t j = k / 32;
-      return {d * q4_k_scale(block + 4, j, false) * (j % 2 == 0 ? byte & 15 : byte >> 4),
+      const int high = five && (block[16 + k % 32] & (1 << j)) != 0 ? 16 : 0;
+      return {d * q4_k_scale(block + 4, j, false) * ((j % 2 == 0 ? byte & 15 : byte >> 4) + high),
               -half_at(block + 2) * q4_k_scale(block + 4, j, true)};
     }
     case BlockType::kQ6_K: {
@@ -107,6 +129,11 @@ inline WeightParts weight_parts(BlockType type, const std::vector<uint8_t>& byte
       return {0, 0};
   }
 }
+
+// All types with an integer product.
+inline const BlockType kIntTypes[] = {BlockType::kQ4_0, BlockType::kQ4_1,   BlockType::kQ5_0,  BlockType::kQ5_1,
+                                      BlockType::kQ8_0, BlockType::kQ3_K,   BlockType::kQ4_K,  BlockType::kQ5_K,
+                                      BlockType::kQ6_K, BlockType::kIQ4_NL, BlockType::kIQ4_XS};
 
 inline std::vector<double> dequantize(BlockType type, const std::vector<uint8_t>& bytes, size_t n_values) {
   std::vector<double> w(n_values);
