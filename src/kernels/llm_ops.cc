@@ -201,7 +201,12 @@ HWY_INLINE void Widen(const uint16_t* src, size_t n, float* dst) {
   }
 }
 
+// Without an instruction for it Highway takes infinities for numbers.
+#if HWY_TARGET == HWY_SSE4
+void WidenFp16(const uint16_t* src, size_t n, float* dst) { scalar::widen_fp16(src, n, dst); }
+#else
 void WidenFp16(const uint16_t* src, size_t n, float* dst) { Widen<hwy::float16_t>(src, n, dst); }
+#endif
 void WidenBf16(const uint16_t* src, size_t n, float* dst) { Widen<hwy::bfloat16_t>(src, n, dst); }
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE

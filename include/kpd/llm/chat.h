@@ -24,8 +24,9 @@ ChatFamily recognise_chat_template(std::string_view jinja);
 ChatFamily chat_family(std::string_view name);
 
 // The prompt that the template of tokenizer.chat_template() gives for the messages, followed by what opens the assistant's
-// turn. To be encoded with {add_special = false, parse_special = true}. Throws Error(kInvalidArgument) for roles that the
-// family does not know.
+// turn; the family's usual form if that template is of another family or absent. Llama 3.1's date is the template's own (26 Jul
+// 2024), not today's. To be encoded with {add_special = false, parse_special = true}. Throws Error(kInvalidArgument) for no
+// messages, roles that the family does not know, and an order that it refuses.
 std::string render_chat(ChatFamily family, const Tokenizer& tokenizer, std::span<const ChatMessage> messages);
 
 }  // namespace kpd::llm

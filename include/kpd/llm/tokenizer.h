@@ -1,5 +1,6 @@
 // llm: text to token ids and back, as the model's own tokenizer does it: byte-level BPE and SentencePiece-style BPE with byte
-// fallback, from tokenizer.json (Hugging Face) or from a GGUF file's metadata.
+// fallback, from tokenizer.json (Hugging Face) or from a GGUF file's metadata. Ids and texts are those of Hugging Face's
+// tokenizers package; truncation and padding that a tokenizer.json asks for are left out.
 #pragma once
 
 #include <cstdint>
