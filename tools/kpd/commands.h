@@ -35,6 +35,7 @@ Command codecs_command();
 Command eval_command();
 Command generate_command();
 Command bench_command();
+Command serve_command();
 Command federate_command();  // cmd_federate.cc in kpd-train, cmd_federate_missing.cc in kpd
 
 // In the order of `kpd --help`.
