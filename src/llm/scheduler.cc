@@ -350,11 +350,12 @@ class SchedulerThread {
   }
 
   void done(Slot& slot, FinishReason reason) {
-    const size_t n = slot.running->answer.size();
+    {
+      const std::lock_guard lock(mutex_);  // before the client hears of it, so that it finds itself counted
+      ++stats_.finished;
+      stats_.tokens += slot.running->answer.size();
+    }
     finish(slot, reason);
-    const std::lock_guard lock(mutex_);
-    ++stats_.finished;
-    stats_.tokens += n;
   }
 
   // Ends the slot's request; what the cache holds stays.

@@ -24,23 +24,15 @@ struct ServeArgs {
   bool has_key = false;
 };
 
-size_t parallel(const ServeArgs& args) {
-  return parse_count("--parallel", args.parallel.empty() ? "4" : args.parallel, 1, 256);
-}
-
-size_t max_queue(const ServeArgs& args) {
-  return parse_count("--max-queue", args.max_queue.empty() ? "256" : args.max_queue, 0, 1 << 16);
-}
-
-llm::SchedulerOptions scheduler_options(const ServeArgs& args, size_t trained) {
+// What the command line says by itself, checked before a model is read. No context: the model's.
+llm::SchedulerOptions scheduler_options(const ServeArgs& args) {
   llm::SchedulerOptions o;
-  o.context = args.ctx.empty() ? std::min<size_t>(trained, 8192) : parse_count("--ctx", args.ctx, 2, 1 << 24);
-  if (o.context > trained)
-    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", o.context, trained);
-  o.n_slots = parallel(args);
-  o.max_queue = max_queue(args);
+  if (!args.ctx.empty()) o.context = parse_count("--ctx", args.ctx, 2, 1 << 24);
+  o.n_slots = parse_count("--parallel", args.parallel.empty() ? "4" : args.parallel, 1, 256);
+  o.max_queue = parse_count("--max-queue", args.max_queue.empty() ? "256" : args.max_queue, 0, 1 << 16);
   o.chunk = args.model.chunk();
   o.cache = args.kv.empty() ? "f16" : args.kv;
+  as_usage("--kv", [&] { return llm::make_cache(o.cache, {}, 1, 1); });
   return o;
 }
 
@@ -60,11 +52,9 @@ std::string model_name(const ServeArgs& args) {
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
 
-void find_chat_family(const ServeArgs& args, Service& service) {
-  if (!args.chat_template.empty()) {
-    service.family = as_usage("--chat-template", [&] { return llm::chat_family(args.chat_template); });
-    return;
-  }
+void find_chat_family(std::optional<llm::ChatFamily> given, Service& service) {
+  service.family = given;
+  if (given) return;
   try {
     service.family = llm::recognise_chat_template(service.tokenizer.chat_template());
   } catch (const Error& e) {
@@ -109,17 +99,22 @@ int run_serve(const ServeArgs& args) {
   const std::string host = args.host.empty() ? "127.0.0.1" : args.host;
   const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
   const auto timeout = static_cast<int>(parse_count("--timeout", args.timeout.empty() ? "600" : args.timeout, 1, 86400));
+  llm::SchedulerOptions options = scheduler_options(args);
+  std::optional<llm::ChatFamily> family;
+  if (!args.chat_template.empty()) family = as_usage("--chat-template", [&] { return llm::chat_family(args.chat_template); });
   const DeferInterrupt defer(true);
   HttpLimits limits;
   // Each waiting request holds a connection; some more can still be told that the queue is full.
-  limits.connections = std::min<size_t>(parallel(args) + max_queue(args) + 32, 1024);
+  limits.connections = std::min<size_t>(options.n_slots + options.max_queue + 32, 1024);
   // The port is taken before the model is read: a port in use is said at once.
   HttpServer http(limits);
   const int bound = http.bind(host, port);
   LoadedModel loaded = load_model(args.path, args.model.arithmetic(llm::Arithmetic::kFast), args.common.threads());
-  const llm::SchedulerOptions options = scheduler_options(args, loaded.model.description().max_context);
-  llm::Scheduler scheduler =
-      as_usage("--kv", [&] { return llm::Scheduler(std::move(loaded.model), loaded.tokenizer, options); });
+  const size_t trained = loaded.model.description().max_context;
+  if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
+  if (options.context > trained)
+    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
+  llm::Scheduler scheduler(std::move(loaded.model), loaded.tokenizer, options);
   Service service{scheduler,
                   loaded.tokenizer,
                   {},
@@ -132,7 +127,7 @@ int run_serve(const ServeArgs& args) {
                   args.api_key};
   service.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  find_chat_family(args, service);
+  find_chat_family(family, service);
   add_routes(http, service);
   http.start();
   if (host != "127.0.0.1" && host != "localhost" && host != "::1" && args.api_key.empty())
