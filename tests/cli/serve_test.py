@@ -230,13 +230,20 @@ def case_what_makes_no_sense(t):
 
 def case_paths_and_methods(t):
     with serving(t) as s:
-        for path in ("/", "/v1", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/v1/models/..%2fetc", "/config.json"):
+        for path in ("/v1", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/v1/models/..%2fetc", "/config.json"):
             refused(s.get(path, 404), kind="not_found_error")
         refused(s.get("/v1/completions", 405))
         assert s.send("DELETE", "/v1/models")[0] == 405
         assert s.send("POST", "/v1/completions", b"x" * (17 << 20))[0] == 413
         assert s.send("GET", "/v1/models", headers={"Origin": "http://elsewhere.example"})[0] == 403
         assert s.send("GET", "/v1/models", headers={"Origin": f"http://127.0.0.1:{s.port}"})[0] == 200
+
+
+def case_the_page_needs_nothing_from_outside(t):
+    with serving(t, key="secret") as s:
+        status, text = s.send("GET", "/", headers={"Authorization": ""})
+        assert status == 200 and text.startswith(b"<!doctype html>")
+        assert not re.search(rb"https?://|@import|src=", text), "it fetches something"
 
 
 def case_a_key_is_needed(t):
