@@ -1,5 +1,5 @@
-// A real model, SmolLM2-135M-Instruct as scripts/get_smollm2.sh gets it (KPD_SMOLLM2_GGUF names the file): what it says, and that fast
-// arithmetic says the same. Skipped where the file is missing. Its figures are in docs/results/llm.md.
+// A real model, SmolLM2-135M-Instruct as scripts/get_smollm2.sh gets it (KPD_SMOLLM2_GGUF names the file): what it says, and
+// that fast arithmetic says the same. Skipped where the file is missing. Its figures are in docs/results/llm.md.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,10 +18,13 @@ class SmolLm2 : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* path = getenv("KPD_SMOLLM2_GGUF");
-    if (path == nullptr || !std::filesystem::exists(path)) GTEST_SKIP() << "KPD_SMOLLM2_GGUF names no file; scripts/get_smollm2.sh gets it";
+    if (path == nullptr || !std::filesystem::exists(path))
+      GTEST_SKIP() << "KPD_SMOLLM2_GGUF names no file; scripts/get_smollm2.sh gets it";
     path_ = path;
   }
-  Model load(Arithmetic arithmetic) const { return Model::load(path_, {.arithmetic = arithmetic, .n_threads = 2, .limits = {}}); }
+  Model load(Arithmetic arithmetic) const {
+    return Model::load(path_, {.arithmetic = arithmetic, .n_threads = 2, .limits = {}});
+  }
   Tokenizer tokenizer() const { return Tokenizer::from_gguf(io::load_gguf_metadata(path_)); }
 
   std::string path_;
@@ -39,22 +42,24 @@ TEST_F(SmolLm2, SaysWhatTransformersSays) {
   const Tokenizer t = tokenizer();
   Model exact = load(Arithmetic::kExact);
   EXPECT_EQ(say(exact, t, t.encode("The capital of France is"), 24), " Paris.\n\nThe answer is: 2018-01-22 12:1");
-  EXPECT_EQ(say(exact, t, t.encode("def fibonacci(n):"), 24), "\n    if n == 0:\n        return 1\n    return n * fibonacci(n - 1)\n");
+  EXPECT_EQ(say(exact, t, t.encode("def fibonacci(n):"), 24),
+            "\n    if n == 0:\n        return 1\n    return n * fibonacci(n - 1)\n");
 }
 
 TEST_F(SmolLm2, AnswersInItsTemplate) {
   const Tokenizer t = tokenizer();
   Model fast = load(Arithmetic::kFast);
-  const ChatMessage messages[] = {{"user", "What is the capital of France?"}};
+  const ChatMessage messages[] = {{"user", "What is gravity? One sentence."}};
   const std::string prompt = render_chat(recognise_chat_template(t.chat_template()), t, messages);
   const std::string answer = say(fast, t, t.encode(prompt, {.add_special = false, .parse_special = true}), 16);
-  EXPECT_NE(answer.find("Paris"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.starts_with("Gravity is a fundamental")) << answer;
 }
 
 // 127 tokens of plain English: the two arithmetics differ by the rounding of activations to 8 bits.
 TEST_F(SmolLm2, FastArithmeticIsCloseToExact) {
   const Tokenizer t = tokenizer();
-  std::string text = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. ";
+  std::string text =
+      "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. ";
   for (int i = 0; i < 2; ++i) text += text;
   Model exact = load(Arithmetic::kExact), fast = load(Arithmetic::kFast);
   EvaluationPlan plan;
