@@ -81,7 +81,8 @@ TEST(Describe, PublishedFrequencies) {
 
 TEST(Describe, Refusals) {
   const auto refused = [](const std::string& architecture, const std::string& more, ErrorCode code, const std::string& text) {
-    testing::expect_error(code, text, [&] { describe(architecture, more); }, __FILE__, __LINE__);
+    testing::expect_error(
+        code, text, [&] { describe(architecture, more); }, __FILE__, __LINE__);
   };
   refused("GPT2LMHeadModel", "", ErrorCode::kUnsupported, "kpd reads LlamaForCausalLM");
   refused("LlamaForCausalLM", R"("rope_scaling": {"rope_type": "su2", "factor": 2})", ErrorCode::kUnsupported, "longrope");
