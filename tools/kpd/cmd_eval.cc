@@ -157,7 +157,7 @@ int run_eval(const EvalArgs& args) {
 Command eval_command() {
   return {"eval",
           "perplexity of a language model on a text, divergence from a reference",
-          {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 2048 --windows 4"},
+          {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 256 --windows 4"},
           [](CLI::App& app) {
             auto args = std::make_shared<EvalArgs>();
             add_positional(app, "MODEL", args->models,
