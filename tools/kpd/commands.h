@@ -37,6 +37,7 @@ Command generate_command();
 Command bench_command();
 Command plan_command();
 Command export_command();
+Command serve_command();
 Command federate_command();  // cmd_federate.cc in kpd-train, cmd_federate_missing.cc in kpd
 
 // In the order of `kpd --help`.

@@ -1,0 +1,116 @@
+// llm: many requests on one model at once. A thread of its own mixes what every request needs next (chunks of prompts, next
+// tokens) into one forward pass a step, and keeps what a finished request left in the cache for the next one that begins alike.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kpd/llm/generate.h"
+#include "kpd/llm/model.h"
+#include "kpd/llm/sampler.h"
+
+namespace kpd::llm {
+
+struct SchedulerOptions {
+  size_t n_slots = 4;      // requests computed at once
+  size_t context = 0;      // tokens of prompt and answer of each request; 0: what the model was trained for
+  size_t chunk = 512;      // tokens per step, of all requests together
+  size_t max_queue = 256;  // requests that wait beside those
+  std::string cache = "f16";
+};
+
+struct Request {
+  std::vector<TokenId> prompt;
+  size_t max_tokens = 16;         // 0: only the prompt is scored
+  std::vector<std::string> stop;  // texts that end the answer; not part of it
+  SamplingOptions sampling;
+  bool ignore_eos = false;
+  bool score_prompt = false;           // log-probabilities of the prompt's tokens
+  std::optional<size_t> top_logprobs;  // log-probabilities of the answer's tokens, and the n likeliest at each place
+  std::string client;                  // whose request: clients take turns in the queue
+};
+
+// Natural logarithm of a token's probability before temperature and cuts. That of the likeliest token is the same float here
+// and in `top`.
+struct TokenScore {
+  static constexpr float kUnknown = std::numeric_limits<float>::infinity();
+  TokenId token = 0;
+  float logprob = kUnknown;                    // kUnknown: the first token of a prompt, or not asked for
+  std::vector<std::pair<TokenId, float>> top;  // the likeliest, descending
+};
+
+// What a request gave with one token. Text that may begin a stop text comes with a later piece; the last may lack a token.
+struct Piece {
+  std::string text;
+  std::optional<TokenScore> score;  // logprob only if the request asked
+};
+
+struct RequestResult {
+  FinishReason reason = FinishReason::kLength;
+  std::string error;  // not empty: the request failed
+  size_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
+  std::vector<TokenScore> prompt_scores;  // one a prompt token if asked for
+  double seconds_to_first_token = 0, seconds = 0;
+};
+
+// A request under way. Thread-safe.
+class Ticket {
+ public:
+  // Waits for news at most `timeout`, then moves what is new to `pieces` (cleared first). False when the request is over and
+  // everything was taken.
+  bool next(std::vector<Piece>& pieces, std::chrono::milliseconds timeout);
+  // Of a request that is over.
+  const RequestResult& result() const { return result_; }
+  bool done() const;
+  void cancel();
+
+ private:
+  friend class SchedulerThread;
+  mutable std::mutex mutex_;
+  std::condition_variable news_;
+  std::vector<Piece> pieces_;
+  RequestResult result_;
+  bool done_ = false;
+  std::atomic<bool> cancelled_{false};
+};
+
+struct SchedulerStats {
+  uint64_t requests = 0, refused = 0, finished = 0, cancelled = 0, failed = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0, steps = 0, rows = 0;
+  double busy_seconds = 0;
+  size_t active = 0, waiting = 0, n_slots = 0, context = 0;
+  uint64_t cache_bytes = 0;
+};
+
+class SchedulerThread;  // of the implementation
+
+class Scheduler {
+ public:
+  // `tokenizer` must outlive it. Throws Error(kInvalidArgument) for options that make no sense.
+  Scheduler(Model model, const Tokenizer& tokenizer, const SchedulerOptions& options);
+  // Cancels all requests.
+  ~Scheduler();
+
+  // Thread-safe. Throws Error(kInvalidArgument) for an empty prompt, tokens beyond the vocabulary, a prompt that leaves no room
+  // in the context, and sampling that makes no sense; Error(kLimitExceeded) if the queue is full or the scheduler has stopped.
+  std::shared_ptr<Ticket> submit(Request request);
+  // Cancels what runs and refuses what comes. Thread-safe.
+  void stop();
+  SchedulerStats stats() const;  // thread-safe
+  const ModelDescription& description() const;
+  size_t context() const;
+
+ private:
+  std::unique_ptr<SchedulerThread> thread_;
+};
+
+}  // namespace kpd::llm

@@ -1,0 +1,421 @@
+// llm: continuous batching. A step takes the next token of every request that answers, then shares what is left of the chunk
+// among the prompts being read, and runs all of it as one batch.
+#include "kpd/llm/scheduler.h"
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+
+#include "kernels/llm_ops.h"
+#include "kpd/base/error.h"
+#include "kpd/base/threads.h"
+#include "llm/scheduler_slots.h"
+
+namespace kpd::llm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Logits kept at once: prompts that are scored want those of every row.
+constexpr size_t kMaxLogits = size_t{1} << 24;
+
+// The n largest, descending; of equals the smaller id first, as the sampler takes it.
+std::vector<std::pair<TokenId, float>> likeliest(const float* row, size_t n_vocabulary, size_t n, double log_sum) {
+  std::vector<std::pair<TokenId, float>> best;
+  for (size_t i = 0; i < n_vocabulary; ++i) {
+    if (best.size() == n && (n == 0 || !(row[i] > best.back().second))) continue;
+    if (best.size() == n) best.pop_back();
+    const auto after = [&](const auto& other) { return other.second < row[i]; };
+    best.insert(std::find_if(best.begin(), best.end(), after), {static_cast<TokenId>(i), row[i]});
+  }
+  for (auto& entry : best) entry.second = static_cast<float>(static_cast<double>(entry.second) - log_sum);
+  return best;
+}
+
+TokenScore score_of(const float* row, size_t n_vocabulary, TokenId token, size_t n_top) {
+  const double log_sum = kernels::log_sum_exp(row, n_vocabulary);
+  return {token, static_cast<float>(static_cast<double>(row[token]) - log_sum), likeliest(row, n_vocabulary, n_top, log_sum)};
+}
+
+}  // namespace
+
+bool Ticket::next(std::vector<Piece>& pieces, std::chrono::milliseconds timeout) {
+  pieces.clear();
+  std::unique_lock lock(mutex_);
+  news_.wait_for(lock, timeout, [&] { return done_ || !pieces_.empty(); });
+  pieces.swap(pieces_);
+  return !pieces.empty() || !done_;
+}
+
+bool Ticket::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+void Ticket::cancel() { cancelled_.store(true); }
+
+class SchedulerThread {
+ public:
+  SchedulerThread(Model model, const Tokenizer& tokenizer, const SchedulerOptions& options)
+      : model_(std::move(model)),
+        tokenizer_(tokenizer),
+        options_(checked(options, model_)),
+        slots_(options_.n_slots, make_cache()) {
+    stats_.n_slots = options_.n_slots;
+    stats_.context = options_.context;
+    // One rotation for all that share the cache, whatever length each has reached.
+    model_.set_planned_context(options_.context);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~SchedulerThread() {
+    stop();
+    thread_.join();
+  }
+
+  std::shared_ptr<Ticket> submit(Request request) {
+    check(request);
+    auto ticket = std::make_shared<Ticket>();
+    const std::lock_guard lock(mutex_);
+    if (stopping_) fail(ErrorCode::kLimitExceeded, "the server is shutting down");
+    const size_t free = options_.n_slots - std::min(options_.n_slots, stats_.active);
+    if (waiting_.size() >= options_.max_queue + free) {
+      ++stats_.refused;
+      fail(ErrorCode::kLimitExceeded, "the queue is full: ", options_.max_queue, " requests wait already");
+    }
+    ++stats_.requests;
+    waiting_.push_back({std::move(request), ticket, Clock::now()});
+    stats_.waiting = waiting_.size();
+    wake_.notify_one();
+    return ticket;
+  }
+
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+
+  SchedulerStats stats() const {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  const ModelDescription& description() const { return model_.description(); }
+  size_t context() const { return options_.context; }
+
+ private:
+  struct Waiting {
+    Request request;
+    std::shared_ptr<Ticket> ticket;
+    Clock::time_point start;
+  };
+  // A part of the step's batch and whose it is.
+  struct Share {
+    Slot* slot = nullptr;
+    size_t n = 0;
+    bool scored = false;   // logits of all its rows
+    bool answers = false;  // its last row gives the next token
+  };
+
+  static SchedulerOptions checked(SchedulerOptions o, const Model& model) {
+    if (o.context == 0) o.context = model.description().max_context;
+    if (o.n_slots == 0 || o.n_slots > 4096) fail(ErrorCode::kInvalidArgument, o.n_slots, " slots, expected 1 to 4096");
+    if (o.context < 2 || o.context > size_t{1} << 30) fail(ErrorCode::kInvalidArgument, "a context of ", o.context, " tokens");
+    if (o.chunk == 0) fail(ErrorCode::kInvalidArgument, "chunks of no token");
+    return o;
+  }
+
+  KvCache& make_cache() {
+    const size_t rounded = (options_.context + 63) / 64 * 64;  // a sequence takes whole blocks
+    cache_ = model_.make_cache(options_.cache, options_.n_slots * rounded);
+    return *cache_;
+  }
+
+  void check(const Request& request) const {
+    check_sampling(request.sampling);
+    if (request.prompt.empty())
+      fail(ErrorCode::kInvalidArgument, "an empty prompt: a model needs at least one token to go on from");
+    const auto n_vocabulary = static_cast<TokenId>(model_.description().n_vocabulary);
+    for (const TokenId token : request.prompt) {
+      if (token < 0 || token >= n_vocabulary)
+        fail(ErrorCode::kInvalidArgument, "token ", token, " is beyond the vocabulary of ", n_vocabulary);
+    }
+    if (request.prompt.size() + (request.max_tokens > 0 ? 1 : 0) > options_.context) {
+      fail(ErrorCode::kInvalidArgument, "the prompt has ", request.prompt.size(), " tokens, the context is ", options_.context,
+           " with the answer");
+    }
+  }
+
+  void run() {
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stopping_ || !waiting_.empty() || slots_.n_running() > 0; });
+        drop_cancelled();
+        if (stopping_) return;
+        admit();
+        note_state();
+      }
+      if (slots_.n_running() == 0) continue;
+      const Clock::time_point start = Clock::now();
+      try {
+        step();
+      } catch (const std::exception& e) {
+        fail_all(e.what());
+      }
+      const std::lock_guard lock(mutex_);
+      stats_.busy_seconds += since(start);
+      note_state();
+    }
+  }
+
+  void note_state() {
+    stats_.active = slots_.n_running();
+    stats_.waiting = waiting_.size();
+    stats_.cache_bytes = cache_->bytes();
+  }
+
+  void drop_cancelled() {
+    for (Slot& slot : slots_.all()) {
+      if (slot.running && (stopping_ || slot.running->ticket->cancelled_.load())) {
+        ++stats_.cancelled;
+        finish(slot, FinishReason::kCancelled);
+      }
+    }
+    std::erase_if(waiting_, [&](const Waiting& w) {
+      if (!stopping_ && !w.ticket->cancelled_.load()) return false;
+      ++stats_.cancelled;
+      RequestResult result;
+      result.reason = FinishReason::kCancelled;
+      result.prompt_tokens = w.request.prompt.size();
+      close(*w.ticket, std::move(result));
+      return true;
+    });
+  }
+
+  // The client with the fewest requests under way comes first, then who has waited longest.
+  void admit() {
+    while (slots_.any_free()) {
+      auto chosen = waiting_.end();
+      size_t fewest = options_.n_slots + 1;
+      for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+        const size_t n = slots_.n_running_of(it->request.client);
+        if (n >= fewest || slots_.worth_waiting(it->request)) continue;
+        fewest = n;
+        chosen = it;
+      }
+      if (chosen == waiting_.end()) return;
+      begin(*chosen);
+      waiting_.erase(chosen);
+    }
+  }
+
+  void begin(Waiting& w) {
+    Slot& slot = slots_.prepare(w.request);
+    const Request& request = w.request;
+    if (request.score_prompt && slot.scores.empty()) {
+      slot.scores.push_back({request.prompt[0], TokenScore::kUnknown, {}});
+      slot.scored_top = request.top_logprobs.value_or(0);
+    }
+    slot.running = std::make_unique<Running>(tokenizer_, std::move(w.request), w.ticket);
+    Running& r = *slot.running;
+    r.start = w.start;
+    r.result.prompt_tokens = r.request.prompt.size();
+    r.result.cached_tokens = slot.tokens.size();
+    stats_.prompt_tokens += r.result.prompt_tokens;
+    stats_.cached_tokens += r.result.cached_tokens;
+  }
+
+  void add_share(Slot& slot, size_t n, std::vector<BatchPart>& batch, std::vector<Share>& shares) {
+    const Running& r = *slot.running;
+    const auto id = static_cast<SequenceId>(&slot - slots_.all().data());
+    const size_t at = slot.tokens.size(), n_prompt = r.request.prompt.size();
+    BatchPart part{id, {}, {}, BatchPart::Want::kLast, {}};
+    Share share{&slot, n, false, true};
+    if (at >= n_prompt) {
+      part.tokens = {r.answer.back()};
+    } else {
+      const auto first = r.request.prompt.begin() + static_cast<std::ptrdiff_t>(at);
+      part.tokens.assign(first, first + static_cast<std::ptrdiff_t>(n));
+      share.scored = r.request.score_prompt;
+      share.answers = at + n == n_prompt;
+      part.want = share.scored ? BatchPart::Want::kAll : share.answers ? BatchPart::Want::kLast : BatchPart::Want::kNone;
+    }
+    batch.push_back(std::move(part));
+    shares.push_back(share);
+  }
+
+  void plan(std::vector<BatchPart>& batch, std::vector<Share>& shares) {
+    std::vector<Slot*> reading;
+    for (Slot& slot : slots_.all()) {
+      if (!slot.running) continue;
+      if (slot.tokens.size() < slot.running->request.prompt.size()) {
+        reading.push_back(&slot);
+      } else {
+        add_share(slot, 1, batch, shares);
+      }
+    }
+    const auto left = [](const Slot* s) { return s->running->request.prompt.size() - s->tokens.size(); };
+    std::sort(reading.begin(), reading.end(), [&](const Slot* a, const Slot* b) { return left(a) < left(b); });
+    size_t rows = options_.chunk - std::min(options_.chunk, batch.size());
+    size_t scored_rows = std::max<size_t>(kMaxLogits / model_.description().n_vocabulary, 16);
+    for (size_t i = 0; i < reading.size(); ++i) {
+      const bool scored = reading[i]->running->request.score_prompt;
+      size_t n = std::min(left(reading[i]), std::max<size_t>(rows / (reading.size() - i), 1));
+      if (scored) n = std::min(n, std::max<size_t>(scored_rows / (reading.size() - i), 1));
+      add_share(*reading[i], n, batch, shares);
+      rows -= std::min(rows, n);
+      if (scored) scored_rows -= std::min(scored_rows, n);
+    }
+  }
+
+  void step() {
+    std::vector<BatchPart> batch;
+    std::vector<Share> shares;
+    plan(batch, shares);
+    const std::span<const float> logits = model_.forward(batch, *cache_);
+    const size_t n_vocabulary = model_.description().n_vocabulary;
+    std::vector<const float*> last(shares.size(), nullptr);
+    std::vector<std::pair<TokenScore*, const float*>> to_score;
+    std::vector<size_t> tops;
+    const float* row = logits.data();
+    size_t rows = 0;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      Slot& slot = *shares[i].slot;
+      const size_t at = slot.tokens.size(), n = shares[i].n;
+      rows += n;
+      slot.tokens.insert(slot.tokens.end(), batch[i].tokens.begin(), batch[i].tokens.end());
+      if (shares[i].scored) {
+        const std::vector<TokenId>& prompt = slot.running->request.prompt;
+        const size_t end = std::min(at + n + 1, prompt.size()), known = slot.scores.size();
+        slot.scores.resize(std::max(known, end));
+        for (size_t t = std::max(known, at + 1); t < end; ++t) {
+          slot.scores[t].token = prompt[t];
+          to_score.emplace_back(&slot.scores[t], row + (t - 1 - at) * n_vocabulary);
+          tops.push_back(slot.scored_top);
+        }
+        row += n * n_vocabulary;
+      } else if (shares[i].answers) {
+        row += n_vocabulary;
+      }
+      if (shares[i].answers) last[i] = row - n_vocabulary;
+    }
+    parallel_for(to_score.size(), model_.n_threads(), [&](size_t i, int) {
+      *to_score[i].first = score_of(to_score[i].second, n_vocabulary, to_score[i].first->token, tops[i]);
+    });
+    {
+      const std::lock_guard lock(mutex_);
+      ++stats_.steps;
+      stats_.rows += rows;
+    }
+    for (size_t i = 0; i < shares.size(); ++i) {
+      if (last[i] != nullptr) answer(*shares[i].slot, {last[i], n_vocabulary});
+    }
+  }
+
+  // The next token of a request from its logits.
+  void answer(Slot& slot, std::span<const float> logits) {
+    Running& r = *slot.running;
+    const Request& request = r.request;
+    if (r.answer.empty()) {
+      r.result.seconds_to_first_token = since(r.start);
+      if (request.score_prompt) take_prompt_scores(slot);
+    }
+    if (request.max_tokens == 0) return done(slot, FinishReason::kLength);
+    const TokenId token = r.sampler.pick(logits);
+    std::optional<TokenScore> score = TokenScore{token, TokenScore::kUnknown, {}};
+    if (request.top_logprobs) score = score_of(logits.data(), logits.size(), token, *request.top_logprobs);
+    const auto ends = tokenizer_.end_of_turn();
+    if (!request.ignore_eos && std::binary_search(ends.begin(), ends.end(), token)) {
+      // Its score is given all the same: a client that sums log-probabilities counts on one a token.
+      if (request.top_logprobs) give(*r.ticket, {"", std::move(score)});
+      return done(slot, FinishReason::kStop);
+    }
+    r.answer.push_back(token);
+    // A model's head may be wider than its tokenizer's vocabulary.
+    const bool has_text = static_cast<size_t>(token) < tokenizer_.vocabulary_size();
+    give(*r.ticket, {r.filter.push(has_text ? r.stream.push(token) : std::string()), std::move(score)});
+    if (r.filter.stopped()) return done(slot, FinishReason::kStop);
+    if (r.answer.size() >= request.max_tokens || slot.tokens.size() >= options_.context) done(slot, FinishReason::kLength);
+  }
+
+  static void take_prompt_scores(Slot& slot) {
+    Running& r = *slot.running;
+    r.result.prompt_scores.assign(slot.scores.begin(),
+                                  slot.scores.begin() + static_cast<std::ptrdiff_t>(r.request.prompt.size()));
+    const size_t n_top = r.request.top_logprobs.value_or(0);
+    for (TokenScore& score : r.result.prompt_scores) score.top.resize(std::min(score.top.size(), n_top));
+  }
+
+  void done(Slot& slot, FinishReason reason) {
+    {
+      const std::lock_guard lock(mutex_);  // before the client hears of it, so that it finds itself counted
+      ++stats_.finished;
+      stats_.tokens += slot.running->answer.size();
+    }
+    finish(slot, reason);
+  }
+
+  // Ends the slot's request; what the cache holds stays.
+  void finish(Slot& slot, FinishReason reason) {
+    Running& r = *slot.running;
+    const std::string tail = r.filter.push(r.stream.finish()) + r.filter.finish();
+    if (!tail.empty()) give(*r.ticket, {tail, std::nullopt});
+    r.result.reason = reason;
+    r.result.tokens = r.answer.size();
+    r.result.seconds = since(r.start);
+    close(*r.ticket, std::move(r.result));
+    slot.running.reset();
+  }
+
+  void fail_all(const std::string& error) {
+    for (Slot& slot : slots_.all()) {
+      if (slot.running) {
+        slot.running->result.error = error;
+        finish(slot, FinishReason::kCancelled);
+        const std::lock_guard lock(mutex_);
+        ++stats_.failed;
+      }
+      slots_.forget(slot);
+    }
+  }
+
+  static void give(Ticket& ticket, Piece piece) {
+    const std::lock_guard lock(ticket.mutex_);
+    ticket.pieces_.push_back(std::move(piece));
+    ticket.news_.notify_all();
+  }
+
+  static void close(Ticket& ticket, RequestResult result) {
+    const std::lock_guard lock(ticket.mutex_);
+    ticket.result_ = std::move(result);
+    ticket.done_ = true;
+    ticket.news_.notify_all();
+  }
+
+  Model model_;
+  const Tokenizer& tokenizer_;
+  SchedulerOptions options_;
+  std::unique_ptr<KvCache> cache_;
+  Slots slots_;  // the thread's own, but for what stats_ repeats
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Waiting> waiting_;
+  SchedulerStats stats_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+Scheduler::Scheduler(Model model, const Tokenizer& tokenizer, const SchedulerOptions& options)
+    : thread_(std::make_unique<SchedulerThread>(std::move(model), tokenizer, options)) {}
+Scheduler::~Scheduler() = default;
+
+std::shared_ptr<Ticket> Scheduler::submit(Request request) { return thread_->submit(std::move(request)); }
+void Scheduler::stop() { thread_->stop(); }
+SchedulerStats Scheduler::stats() const { return thread_->stats(); }
+const ModelDescription& Scheduler::description() const { return thread_->description(); }
+size_t Scheduler::context() const { return thread_->context(); }
+
+}  // namespace kpd::llm

@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""`kpd serve` as its clients see it: completions and chat, whole and streamed, log-probabilities, refusals, hostile bytes, Ctrl-C."""
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from run_cli_tests import run_cases
+from tiny_model import CONTEXT, write_tiny_model
+
+
+class Server:
+    def __init__(self, process, port, key):
+        self.process, self.port, self.key = process, port, key
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def send(self, method, path, body=None, headers=None):
+        connection = self.connect()
+        headers = dict({"Authorization": f"Bearer {self.key}"} if self.key else {}, **(headers or {}))
+        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        connection.request(method, path, data, headers)
+        reply = connection.getresponse()
+        text = reply.read()
+        connection.close()
+        return reply.status, text
+
+    def get(self, path, status=200):
+        got, text = self.send("GET", path)
+        assert got == status, (path, got, text)
+        return json.loads(text)
+
+    def post(self, path, body, status=200):
+        got, text = self.send("POST", path, body)
+        assert got == status, (path, body, got, text)
+        return json.loads(text)
+
+    def complete(self, status=200, **fields):
+        return self.post("/v1/completions", dict({"temperature": 0, "max_tokens": 8}, **fields), status)
+
+    def chat(self, content="hello", status=200, **fields):
+        messages = [{"role": "user", "content": content}]
+        return self.post("/v1/chat/completions", dict({"messages": messages, "temperature": 0, "max_tokens": 8}, **fields), status)
+
+    def stream(self, path, body):
+        """The chunks of a streamed reply; the last line must be [DONE]."""
+        status, text = self.send("POST", path, dict({"temperature": 0, "max_tokens": 8, "stream": True}, **body))
+        assert status == 200, (status, text)
+        events = text.decode().split("\n\n")
+        assert events[-2:] == ["data: [DONE]", ""], events[-3:]
+        return [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+
+    def metric(self, name):
+        status, text = self.send("GET", "/metrics")
+        assert status == 200
+        return float(re.search(rf"^kpd_{name} (\S+)$", text.decode(), re.M).group(1))
+
+    def wait_until_idle(self):
+        for _ in range(400):
+            if self.metric("requests_active") == 0 and self.metric("requests_waiting") == 0:
+                return
+            time.sleep(0.02)
+        raise AssertionError("requests are still under way")
+
+
+@contextlib.contextmanager
+def serving(t, *options, key=None):
+    folder = t.path("tiny")
+    if not folder.exists():
+        write_tiny_model(folder)
+    args = [t.program, "serve", str(folder), "--port", "0", "--arithmetic", "exact", "--threads", "1", *options]
+    process = subprocess.Popen(args + (["--api-key", key] if key else []), stderr=subprocess.PIPE, text=True)
+    try:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            found = re.search(r" on http://127\.0\.0\.1:(\d+)/v1", line)
+            if found:
+                break
+        else:
+            raise AssertionError(f"the server ended: {lines}")
+        # What it says later must not fill the pipe.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield Server(process, int(found.group(1)), key)
+        assert process.poll() is None, "the server has ended"
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(20) == 130, process.returncode
+        finally:
+            process.kill()
+
+
+def refused(reply, param=None, kind="invalid_request_error"):
+    assert set(reply) == {"error"} and set(reply["error"]) == {"message", "type", "param", "code"}, reply
+    assert reply["error"]["type"] == kind and reply["error"]["message"], reply
+    assert reply["error"]["param"] == param, reply
+
+
+def case_what_it_says_of_itself(t):
+    with serving(t, "--name", "small") as s:
+        models = s.get("/v1/models")
+        assert [m["id"] for m in models["data"]] == ["small"] and models["data"][0]["max_model_len"] == CONTEXT, models
+        assert s.get("/v1/models/small")["id"] == "small"
+        assert s.get("/health") == {"status": "ok"}
+        info = s.get("/tokenizer_info")
+        assert info["bos_token"] == "<|endoftext|>" and info["eos_token"] == "<|im_end|>" and "im_start" in info["chat_template"]
+        tokens = s.post("/tokenize", {"prompt": "aé<|im_end|>"})["tokens"]
+        assert tokens == [97, 0xC3, 0xA9, 258], tokens
+        assert s.post("/detokenize", {"tokens": tokens})["prompt"] == "aé<|im_end|>"
+        assert s.metric("slots") == 4
+
+
+def case_completions_take_every_form_of_prompt(t):
+    with serving(t) as s:
+        one = s.complete(prompt="abc")
+        assert one["object"] == "text_completion" and one["usage"]["prompt_tokens"] == 3, one
+        text = one["choices"][0]["text"]
+        assert one["choices"][0]["finish_reason"] in ("length", "stop")
+        assert s.complete(prompt=[97, 98, 99])["choices"][0]["text"] == text
+        several = s.complete(prompt=["abc", "xyz", "abc"])["choices"]
+        assert [c["index"] for c in several] == [0, 1, 2] and several[0]["text"] == several[2]["text"] == text
+        lists = s.complete(prompt=[[97, 98, 99], [120]])["choices"]
+        assert len(lists) == 2 and lists[0]["text"] == text
+        assert s.complete(prompt="abc", echo=True)["choices"][0]["text"] == "abc" + text
+        assert s.complete(prompt="abc", max_tokens=0, echo=True)["choices"][0]["text"] == "abc"
+        # What generate gives is what the server gives.
+        alone = t.run("generate", t.path("tiny"), "--prompt", "abc", "--max-tokens", 8, "--arithmetic", "exact", "--json",
+                      "--temperature", 0)
+        assert json.loads(alone.stdout)["text"] == text
+
+
+def case_log_probabilities_as_lm_eval_reads_them(t):
+    with serving(t) as s:
+        prompts = [[97, 98, 99, 100, 101], [97, 98, 99, 120], [97, 98, 99, 100, 101, 102]]
+        for _ in range(2):  # the second time from the cache
+            reply = s.complete(prompt=prompts, max_tokens=1, logprobs=1, echo=True, seed=1234)
+            for prompt, choice in zip(prompts, reply["choices"]):
+                scores, top = choice["logprobs"]["token_logprobs"], choice["logprobs"]["top_logprobs"]
+                assert len(scores) == len(top) == len(choice["logprobs"]["tokens"]) == len(prompt) + 1
+                assert scores[0] is None and top[0] is None and all(v < 0 for v in scores[1:])
+                assert scores[-1] == max(top[-1].values()), "the greedy token's two numbers differ"
+                assert all(score <= max(t.values()) for score, t in zip(scores[1:], top[1:]))
+        # A token that is the likeliest there has that very number.
+        greedy = s.complete(prompt="abc", max_tokens=4, ignore_eos=True, logprobs=0)["choices"][0]["logprobs"]
+        ids = s.post("/tokenize", {"prompt": "abc"})["tokens"]
+        assert len(greedy["tokens"]) == 4 and len(ids) == 3
+        scored = s.complete(prompt="abc", max_tokens=0, logprobs=3, echo=True)["choices"][0]["logprobs"]
+        assert len(scored["token_logprobs"]) == 3 and scored["text_offset"] == [0, 1, 2], scored
+        assert s.metric("prompt_tokens_cached_total") > 0
+
+
+def case_sampling_follows_the_seed(t):
+    with serving(t) as s:
+        ask = lambda **f: [c["text"] for c in s.complete(prompt="abc", temperature=1, max_tokens=12, **f)["choices"]]
+        assert ask(seed=5) == ask(seed=5) != ask(seed=6)
+        several = ask(seed=5, n=3)
+        assert several[0] == ask(seed=5)[0] and len(set(several)) == 3, several
+
+
+def case_stop_texts(t):
+    with serving(t) as s:
+        whole = s.complete(prompt="stop", max_tokens=30)["choices"][0]["text"]
+        stop = whole[5]
+        choice = s.complete(prompt="stop", max_tokens=30, stop=stop)["choices"][0]
+        assert choice["text"] == whole[:whole.index(stop)] and choice["finish_reason"] == "stop", (whole, choice)
+
+
+def case_chat_whole_and_streamed(t):
+    with serving(t) as s:
+        whole = s.chat("hello", logprobs=True, top_logprobs=2)
+        choice = whole["choices"][0]
+        assert whole["object"] == "chat.completion" and choice["message"]["role"] == "assistant"
+        assert len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2
+        parts = s.chat([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}])
+        assert parts["choices"][0]["message"] == choice["message"]
+        chunks = s.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}],
+                                                   "stream_options": {"include_usage": True}})
+        assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+        text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1])
+        assert text == choice["message"]["content"]
+        assert chunks[-2]["choices"][0]["finish_reason"] == choice["finish_reason"]
+        assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["total_tokens"] == whole["usage"]["total_tokens"]
+        pieces = s.stream("/v1/completions", {"prompt": ["ab", "cd"], "echo": True})
+        for i, prompt in enumerate(("ab", "cd")):
+            got = "".join(c["choices"][0]["text"] for c in pieces if c["choices"][0]["index"] == i)
+            assert got == s.complete(prompt=prompt, echo=True)["choices"][0]["text"]
+
+
+def case_what_it_lacks_is_named(t):
+    with serving(t) as s:
+        tool = {"type": "function", "function": {"name": "f"}}
+        for field, value in (("tools", [tool]), ("response_format", {"type": "json_object"}), ("logit_bias", {"5": 1}),
+                             ("presence_penalty", 1), ("frequency_penalty", 0.5)):
+            refused(s.chat(status=400, **{field: value}), field)
+        for field, value in (("best_of", 2), ("suffix", "x"), ("no_such_field", 1)):
+            refused(s.complete(prompt="a", status=400, **{field: value}), field)
+        s.chat(tools=[], response_format={"type": "text"}, logit_bias={}, presence_penalty=0)
+        refused(s.chat([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}], status=400), "messages[0].content")
+        refused(s.post("/v1/chat/completions", {"messages": [{"role": "tool", "content": "x"}]}, 400), "messages")
+
+
+def case_what_makes_no_sense(t):
+    with serving(t) as s:
+        for fields in ({"temperature": -1}, {"temperature": "hot"}, {"top_p": 2}, {"n": 0}, {"n": 1000}, {"max_tokens": -1},
+                       {"max_tokens": 1.5}, {"logprobs": 100}, {"stop": [1]}, {"stop": ["x"] * 99}, {"seed": "a"},
+                       {"stream": 1}, {"echo": "yes"}, {"stream_options": 1}):
+            refused(s.complete(prompt="a", status=400, **fields), next(iter(fields)))
+        for prompt in (None, "", [], 5, {"a": 1}, [[]], ["a", 5], [1, "a"], [99999], [-1], [1.5], [[1], [99999]], [[[1]]]):
+            refused(s.complete(prompt=prompt, status=400), "prompt")
+        for prompt in ("a" * CONTEXT, [97] * CONTEXT, [97] * 100000, "a" * 1000000):
+            reply = s.complete(prompt=prompt, status=400)
+            refused(reply, "prompt")
+            assert str(CONTEXT) in reply["error"]["message"], reply
+        refused(s.chat("a" * CONTEXT, status=400), "messages")
+        for body in (b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"\xff"}', b"[" * 100000, b'{"a":' * 5000 + b"1" + b"}" * 5000):
+            refused(s.post("/v1/completions", body, 400))
+        for messages in (None, [], "hi", [1], [{}], [{"role": "user"}], [{"role": "user", "content": 5}]):
+            s.post("/v1/chat/completions", {"messages": messages}, 400)
+        refused(s.post("/tokenize", {}, 400), "prompt")
+        refused(s.post("/detokenize", {"tokens": [1, 99999]}, 400), "tokens")
+
+
+def case_paths_and_methods(t):
+    with serving(t) as s:
+        for path in ("/", "/v1", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/v1/models/..%2fetc", "/config.json"):
+            refused(s.get(path, 404), kind="not_found_error")
+        refused(s.get("/v1/completions", 405))
+        assert s.send("DELETE", "/v1/models")[0] == 405
+        assert s.send("POST", "/v1/completions", b"x" * (17 << 20))[0] == 413
+        assert s.send("GET", "/v1/models", headers={"Origin": "http://elsewhere.example"})[0] == 403
+        assert s.send("GET", "/v1/models", headers={"Origin": f"http://127.0.0.1:{s.port}"})[0] == 200
+
+
+def case_a_key_is_needed(t):
+    with serving(t, key="secret") as s:
+        s.get("/v1/models")
+        for wrong in ("", "Bearer ", "Bearer secre", "Bearer secrets", "Bearer Secret", "secret", "Basic secret"):
+            status, text = s.send("GET", "/v1/models", headers={"Authorization": wrong})
+            assert status == 401, (wrong, status)
+            refused(json.loads(text), kind="authentication_error")
+        assert s.send("GET", "/health", headers={"Authorization": ""})[0] == 200
+
+
+def case_many_at_once_get_what_they_get_alone(t):
+    with serving(t, "--parallel", "3", "--chunk", "16") as s:
+        prompts = [chr(97 + i) * (3 + 11 * i) for i in range(12)]
+        alone = [s.complete(prompt=p, max_tokens=20)["choices"][0]["text"] for p in prompts]
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            together = list(pool.map(lambda p: s.complete(prompt=p, max_tokens=20)["choices"][0]["text"], prompts))
+        assert together == alone
+
+
+def case_a_full_queue_refuses(t):
+    with serving(t, "--parallel", "1", "--max-queue", "2", "--chunk", "1") as s:
+        def ask(i):
+            body = {"prompt": chr(97 + i) * 400, "max_tokens": 50, "temperature": 0, "ignore_eos": True}
+            return s.send("POST", "/v1/completions", body)
+        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+            replies = list(pool.map(ask, range(10)))
+        assert {status for status, _ in replies} == {200, 503}, [status for status, _ in replies]
+        refused(json.loads(next(text for status, text in replies if status == 503)), kind="server_error")
+        refused(s.complete(prompt="a", n=4, status=400), "prompt")
+
+
+def case_a_client_that_leaves_frees_its_slot(t):
+    with serving(t, "--parallel", "1", "--chunk", "1") as s:
+        for stream in (False, True):
+            connection = s.connect()
+            body = {"prompt": "abc" * 60, "max_tokens": 300, "ignore_eos": True, "temperature": 0, "stream": stream}
+            connection.request("POST", "/v1/completions", json.dumps(body))
+            if stream:
+                connection.getresponse().read(10)
+            else:
+                time.sleep(0.05)
+            connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.close()
+            s.wait_until_idle()
+        s.complete(prompt="still there")
+
+
+def case_bytes_that_are_no_http(t):
+    with serving(t) as s:
+        for garbage in (b"\0" * 100, b"GET\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                        b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+                        b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"y" * 20000 + b"\r\n\r\n",
+                        b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n", b"\r\n" * 50):
+            with socket.create_connection(("127.0.0.1", s.port), timeout=20) as raw:
+                raw.sendall(garbage)
+                raw.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionError):
+                    while raw.recv(65536):
+                        pass
+        s.complete(prompt="still there")
+
+
+def case_ctrl_c_ends_requests_and_frees_the_port(t):
+    with serving(t, "--chunk", "1") as s:
+        t.run("serve", t.path("tiny"), "--port", s.port, exit=1, err="not free")
+        body = {"prompt": "abc" * 100, "max_tokens": 200, "ignore_eos": True, "n": 8}
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            under_way = pool.submit(s.send, "POST", "/v1/completions", body)
+            time.sleep(0.1)
+            s.process.send_signal(signal.SIGINT)
+            status, text = under_way.result(20)
+        assert status in (200, 503), (status, text)
+        assert s.process.wait(20) == 130
+        with socket.socket() as port:
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port.bind(("127.0.0.1", s.port))
+        s.process.poll = lambda: None  # it has ended as it should
+
+
+def case_wrong_options(t):
+    write_tiny_model(t.path("tiny"))
+    t.run("serve", exit=2, err="MODEL is required")
+    for option, value in (("--port", "70000"), ("--parallel", "0"), ("--ctx", "1"), ("--chunk", "0"), ("--kv", "q3"),
+                          ("--chat-template", "none"), ("--api-key", ""), ("--max-queue", "-1"), ("--timeout", "0")):
+        t.run("serve", t.path("tiny"), option, value, exit=2, err=option)
+
+
+if __name__ == "__main__":
+    run_cases(globals())

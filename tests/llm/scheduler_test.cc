@@ -1,0 +1,261 @@
+// The scheduler against generate(): whatever is batched beside a request, it gets what it would get alone.
+#include "kpd/llm/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kpd/base/error.h"
+
+namespace kpd::llm {
+namespace {
+
+const std::string kModel = std::string(KPD_TESTS_DIR) + "/golden/models/llama";
+constexpr size_t kContext = 96;
+constexpr std::chrono::milliseconds kWait{20000};
+
+// The 96 tokens of the golden model as printable characters, the last an end of text that is never drawn from here.
+Tokenizer characters() {
+  std::string vocabulary = R"("Ġ":0)";
+  for (char c = '!'; c <= '~'; ++c) {
+    const std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    vocabulary += ",\"" + escaped + "\":" + std::to_string(c - ' ');
+  }
+  const std::string text =
+      R"({"version":"1.0","added_tokens":[{"id":95,"content":"<|end|>","single_word":false,"lstrip":false,"rstrip":false,)"
+      R"("normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,)"
+      R"("trim_offsets":true,"use_regex":false},"post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":false,)"
+      R"("trim_offsets":true,"use_regex":false},"model":{"type":"BPE","dropout":null,"unk_token":null,)"
+      R"("continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"vocab":{)" +
+      vocabulary + R"(,"<|end|>":95},"merges":[]}})";
+  return Tokenizer::from_json(text, R"({"eos_token":"<|end|>"})", "characters");
+}
+
+Model load() { return Model::load(kModel, {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}}); }
+
+Request request(const Tokenizer& tokenizer, const std::string& prompt, size_t max_tokens) {
+  Request r;
+  r.prompt = tokenizer.encode(prompt);
+  r.max_tokens = max_tokens;
+  return r;
+}
+
+struct Answer {
+  std::string text;
+  std::vector<TokenScore> scores;
+  RequestResult result;
+};
+
+Answer collect(Ticket& ticket) {
+  Answer answer;
+  std::vector<Piece> pieces;
+  const auto deadline = std::chrono::steady_clock::now() + kWait;
+  while (ticket.next(pieces, std::chrono::milliseconds(100))) {
+    for (Piece& piece : pieces) {
+      answer.text += piece.text;
+      if (piece.score) answer.scores.push_back(*piece.score);
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "no end";
+      break;
+    }
+  }
+  answer.result = ticket.result();
+  return answer;
+}
+
+Generated alone(const Tokenizer& tokenizer, const Request& r) {
+  Model model = load();
+  model.set_planned_context(kContext);
+  const auto cache = model.make_cache("f32", kContext);
+  GenerateOptions options;
+  options.max_tokens = r.max_tokens;
+  options.context = kContext;
+  options.stop = r.stop;
+  options.sampling = r.sampling;
+  return generate(model, tokenizer, *cache, 0, r.prompt, options, [](std::string_view) { return true; });
+}
+
+SchedulerOptions options(size_t n_slots, size_t chunk = 16, size_t max_queue = 64) {
+  return {.n_slots = n_slots, .context = kContext, .chunk = chunk, .max_queue = max_queue, .cache = "f32"};
+}
+
+TEST(Scheduler, RequestsBesideEachOtherGetWhatTheyGetAlone) {
+  const Tokenizer tokenizer = characters();
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    std::string prompt;
+    for (int j = 0; j < 3 + 5 * i; ++j) prompt += static_cast<char>('a' + (7 * i + j * j) % 26);
+    requests.push_back(request(tokenizer, prompt, static_cast<size_t>(4 + 3 * (i % 5))));
+    if (i % 3 == 1) requests.back().sampling = {.temperature = 0.8, .top_k = 20, .seed = static_cast<uint64_t>(i)};
+    if (i % 4 == 2) requests.back().sampling.repeat_penalty = 1.3;
+  }
+  for (const size_t chunk : {1, 7, 512}) {
+    Scheduler scheduler(load(), tokenizer, options(3, chunk));
+    std::vector<std::shared_ptr<Ticket>> tickets;
+    for (const Request& r : requests) tickets.push_back(scheduler.submit(r));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const Answer answer = collect(*tickets[i]);
+      const Generated expected = alone(tokenizer, requests[i]);
+      EXPECT_EQ(answer.text, expected.text) << "request " << i << ", chunk " << chunk;
+      EXPECT_EQ(answer.result.tokens, expected.tokens);
+      EXPECT_EQ(answer.result.reason, expected.reason);
+      EXPECT_EQ(answer.result.error, "");
+    }
+    EXPECT_EQ(scheduler.stats().finished, requests.size());
+  }
+}
+
+TEST(Scheduler, ABeginningThatASlotHoldsIsNotReadAgain) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(2));
+  const std::string start = "the quick brown fox jumps over the lazy dog ";
+  const Request first = request(tokenizer, start + "once", 6), second = request(tokenizer, start + "twice", 6);
+  EXPECT_EQ(collect(*scheduler.submit(first)).result.cached_tokens, 0u);
+  const Answer answer = collect(*scheduler.submit(second));
+  EXPECT_EQ(answer.result.cached_tokens, start.size());
+  EXPECT_EQ(answer.text, alone(tokenizer, second).text);
+  const Answer again = collect(*scheduler.submit(first));
+  EXPECT_EQ(again.result.cached_tokens, start.size());
+  EXPECT_EQ(again.text, alone(tokenizer, first).text);
+}
+
+TEST(Scheduler, RequestsThatBeginAlikeAreReadOnce) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(4, 512));
+  const std::string start(60, 'x');
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  for (const char* end : {"a", "bc", "def", "ghij"}) requests.push_back(request(tokenizer, start + end, 5));
+  for (const Request& r : requests) tickets.push_back(scheduler.submit(r));
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(collect(*tickets[i]).text, alone(tokenizer, requests[i]).text);
+  EXPECT_EQ(scheduler.stats().cached_tokens, 3 * start.size());
+}
+
+std::vector<float> prompt_logprobs(const std::vector<TokenId>& prompt) {
+  Model model = load();
+  model.set_planned_context(kContext);
+  const auto cache = model.make_cache("f32", kContext);
+  const BatchPart batch[] = {{0, prompt, {}, BatchPart::Want::kAll, {}}};
+  const auto logits = model.forward(batch, *cache);
+  const size_t n = model.description().n_vocabulary;
+  std::vector<float> scores;
+  for (size_t t = 1; t < prompt.size(); ++t) {
+    const float* row = logits.data() + (t - 1) * n;
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(row[i]));
+    scores.push_back(static_cast<float>(static_cast<double>(row[prompt[t]]) - std::log(sum)));
+  }
+  return scores;
+}
+
+TEST(Scheduler, ScoresOfAPromptAreTheModels) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(2, 10));
+  const std::string start = "a context that the endings have in common";
+  for (const char* end : {" one", " two", " one and more", ""}) {
+    for (const size_t max_tokens : {0, 1}) {
+      Request r = request(tokenizer, start + end, max_tokens);
+      r.score_prompt = true;
+      r.top_logprobs = 2;
+      const Answer answer = collect(*scheduler.submit(r));
+      const std::vector<float> expected = prompt_logprobs(r.prompt);
+      const std::vector<TokenScore>& scores = answer.result.prompt_scores;
+      ASSERT_EQ(scores.size(), r.prompt.size());
+      EXPECT_EQ(scores[0].logprob, TokenScore::kUnknown);
+      for (size_t t = 1; t < scores.size(); ++t) {
+        EXPECT_EQ(scores[t].token, r.prompt[t]);
+        EXPECT_NEAR(scores[t].logprob, expected[t - 1], 1e-4) << "token " << t << end;
+        ASSERT_EQ(scores[t].top.size(), 2u);
+        EXPECT_GE(scores[t].top[0].second, scores[t].top[1].second);
+      }
+      EXPECT_EQ(answer.scores.size(), max_tokens);
+      // The likeliest token was taken: the two floats are one.
+      if (max_tokens > 0) {
+        EXPECT_EQ(answer.scores[0].logprob, answer.scores[0].top[0].second);
+      }
+    }
+  }
+  EXPECT_GT(scheduler.stats().cached_tokens, 0u);
+}
+
+TEST(Scheduler, AStopTextEndsTheAnswerBeforeIt) {
+  const Tokenizer tokenizer = characters();
+  Request r = request(tokenizer, "stop here", 24);
+  r.ignore_eos = false;
+  const std::string whole = alone(tokenizer, r).text;
+  ASSERT_GT(whole.size(), 6u);
+  r.stop = {whole.substr(4, 2)};
+  Scheduler scheduler(load(), tokenizer, options(1));
+  const Answer answer = collect(*scheduler.submit(r));
+  EXPECT_EQ(answer.text, whole.substr(0, whole.find(r.stop[0])));
+  EXPECT_EQ(answer.result.reason, FinishReason::kStop);
+}
+
+TEST(Scheduler, CancellationFreesTheSlotAndTheQueue) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(1, 1));
+  const auto endless = scheduler.submit(request(tokenizer, std::string(80, 'k'), 1000));
+  const auto waits = scheduler.submit(request(tokenizer, "waits", 3));
+  const auto last = scheduler.submit(request(tokenizer, "last", 3));
+  waits->cancel();
+  endless->cancel();
+  EXPECT_EQ(collect(*endless).result.reason, FinishReason::kCancelled);
+  EXPECT_EQ(collect(*waits).result.reason, FinishReason::kCancelled);
+  EXPECT_EQ(collect(*last).result.reason, FinishReason::kLength);
+  EXPECT_EQ(scheduler.stats().cancelled, 2u);
+}
+
+TEST(Scheduler, AFullQueueRefuses) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(1, 1, 2));
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  size_t refused = 0;
+  for (int i = 0; i < 12; ++i) {
+    try {
+      tickets.push_back(scheduler.submit(request(tokenizer, std::string(80, static_cast<char>('a' + i)), 2)));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kLimitExceeded);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0u);
+  EXPECT_EQ(scheduler.stats().refused, refused);
+  for (const auto& ticket : tickets) EXPECT_EQ(collect(*ticket).result.tokens, 2u);
+}
+
+TEST(Scheduler, RefusesWhatMakesNoSense) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(1));
+  const auto code = [&](const Request& r) {
+    try {
+      scheduler.submit(r);
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return ErrorCode::kInternal;
+  };
+  EXPECT_EQ(code(request(tokenizer, "", 1)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(request(tokenizer, std::string(kContext, 'a'), 1)), ErrorCode::kInvalidArgument);
+  Request beyond = request(tokenizer, "a", 1);
+  beyond.prompt = {96};
+  EXPECT_EQ(code(beyond), ErrorCode::kInvalidArgument);
+  Request hot = request(tokenizer, "a", 1);
+  hot.sampling.temperature = -1;
+  EXPECT_EQ(code(hot), ErrorCode::kInvalidArgument);
+  scheduler.stop();
+  EXPECT_EQ(code(request(tokenizer, "a", 1)), ErrorCode::kLimitExceeded);
+}
+
+TEST(Scheduler, AFullContextEndsTheAnswer) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(1));
+  Request r = request(tokenizer, std::string(kContext - 4, 'z'), 50);
+  r.ignore_eos = true;
+  const Answer answer = collect(*scheduler.submit(r));
+  EXPECT_EQ(answer.result.reason, FinishReason::kLength);
+  EXPECT_EQ(answer.result.tokens, 5u);
+}
+
+}  // namespace
+}  // namespace kpd::llm

@@ -1,0 +1,175 @@
+// tools: `kpd serve`, a language model behind OpenAI's HTTP interface.
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cli.h"
+#include "commands.h"
+#include "kpd/base/error.h"
+#include "model_options.h"
+#include "serve_openai.h"
+#include "signals.h"
+
+namespace kpd::tool {
+namespace {
+
+struct ServeArgs {
+  CommonOptions common;
+  ModelOptions model;
+  std::string path, host, port, ctx, parallel, api_key, max_queue, timeout, kv, chat_template, name;
+  bool has_key = false;
+};
+
+// What the command line says by itself, checked before a model is read. No context: the model's.
+llm::SchedulerOptions scheduler_options(const ServeArgs& args) {
+  llm::SchedulerOptions o;
+  if (!args.ctx.empty()) o.context = parse_count("--ctx", args.ctx, 2, 1 << 24);
+  o.n_slots = parse_count("--parallel", args.parallel.empty() ? "4" : args.parallel, 1, 256);
+  o.max_queue = parse_count("--max-queue", args.max_queue.empty() ? "256" : args.max_queue, 0, 1 << 16);
+  o.chunk = args.model.chunk();
+  o.cache = args.kv.empty() ? "f16" : args.kv;
+  as_usage("--kv", [&] { return llm::make_cache(o.cache, {}, 1, 1); });
+  return o;
+}
+
+// A request's silence about sampling means what the model's own configuration asks for, and else OpenAI's temperature of 1.
+llm::SamplingOptions default_sampling(const std::string& path) {
+  llm::SamplingOptions o;
+  o.temperature = 1;
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ? llm::sampling_of_folder(path, o) : o;
+}
+
+std::string model_name(const ServeArgs& args) {
+  if (!args.name.empty()) return args.name;
+  namespace fs = std::filesystem;
+  fs::path path = fs::absolute(args.path).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
+}
+
+void find_chat_family(std::optional<llm::ChatFamily> given, Service& service) {
+  service.family = given;
+  if (given) return;
+  try {
+    service.family = llm::recognise_chat_template(service.tokenizer.chat_template());
+  } catch (const Error& e) {
+    service.no_chat = e.what();
+    fmt::print(stderr, "note: no chat: {} (--chat-template)\n", e.what());
+  }
+}
+
+HttpReply failure(int status) {
+  switch (status) {
+    case 403:
+      return ApiError(403, "requests of other sites' pages are refused").reply();
+    case 404:
+      return ApiError(404, "there is no such path; see /v1/models, /v1/completions, /v1/chat/completions").reply();
+    case 405:
+      return ApiError(405, "the path does not take this method").reply();
+    case 413:
+      return ApiError(413, "the body is too large").reply();
+    default:
+      return ApiError(status, status < 500 ? "not a valid HTTP request" : "internal error").reply();
+  }
+}
+
+void add_routes(HttpServer& http, const Service& service) {
+  http.on_error(failure);
+  http.get("/health", guarded(service, serve_health, true));
+  http.get("/v1/models", guarded(service, serve_models));
+  http.get("/v1/models/" + service.model, guarded(service, [](const Service& s, const HttpRequest&) {
+             return json_reply({{"id", s.model}, {"object", "model"}, {"created", s.created}, {"owned_by", "kpd"}});
+           }));
+  http.get("/metrics", guarded(service, serve_metrics));
+  http.get("/tokenizer_info", guarded(service, serve_tokenizer_info));
+  http.post("/tokenize", guarded(service, serve_tokenize));
+  http.post("/detokenize", guarded(service, serve_detokenize));
+  http.post("/v1/completions", guarded(service, serve_completions));
+  http.post("/v1/chat/completions", guarded(service, serve_chat));
+}
+
+int run_serve(const ServeArgs& args) {
+  if (args.path.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+  if (args.has_key && args.api_key.empty()) usage("--api-key: expected a key, not an empty text");
+  const std::string host = args.host.empty() ? "127.0.0.1" : args.host;
+  const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
+  const auto timeout = static_cast<int>(parse_count("--timeout", args.timeout.empty() ? "600" : args.timeout, 1, 86400));
+  llm::SchedulerOptions options = scheduler_options(args);
+  std::optional<llm::ChatFamily> family;
+  if (!args.chat_template.empty()) family = as_usage("--chat-template", [&] { return llm::chat_family(args.chat_template); });
+  const DeferInterrupt defer(true);
+  HttpLimits limits;
+  // Each waiting request holds a connection; some more can still be told that the queue is full.
+  limits.connections = std::min<size_t>(options.n_slots + options.max_queue + 32, 1024);
+  // The port is taken before the model is read: a port in use is said at once.
+  HttpServer http(limits);
+  const int bound = http.bind(host, port);
+  LoadedModel loaded = load_model(args.path, args.model.arithmetic(llm::Arithmetic::kFast), args.common.threads());
+  const size_t trained = loaded.model.description().max_context;
+  if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
+  if (options.context > trained)
+    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
+  llm::Scheduler scheduler(std::move(loaded.model), loaded.tokenizer, options);
+  Service service{scheduler,
+                  loaded.tokenizer,
+                  {},
+                  "",
+                  model_name(args),
+                  0,
+                  default_sampling(args.path),
+                  timeout,
+                  options.n_slots + options.max_queue,
+                  args.api_key};
+  service.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  find_chat_family(family, service);
+  add_routes(http, service);
+  http.start();
+  if (host != "127.0.0.1" && host != "localhost" && host != "::1" && args.api_key.empty())
+    fmt::print(stderr, "note: {} can be reached by others and no --api-key is set\n", host);
+  fmt::print(stderr, "{} on http://{}:{}/v1, {} requests at once, {} tokens each; Ctrl-C ends\n", service.model, host, bound,
+             options.n_slots, options.context);
+  while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  scheduler.stop();
+  http.stop();
+  const llm::SchedulerStats stats = scheduler.stats();
+  fmt::print(stderr, "{} answers, {} tokens; {} cancelled\n", stats.finished, stats.tokens, stats.cancelled);
+  return kExitInterrupt;
+}
+
+}  // namespace
+
+Command serve_command() {
+  return {"serve",
+          "answer OpenAI's HTTP interface with a language model",
+          {"kpd serve MODEL.gguf --port 8080 --parallel 4"},
+          [](CLI::App& app) {
+            auto args = std::make_shared<ServeArgs>();
+            add_positional(app, "MODEL", args->path, "GGUF file or Hugging Face folder");
+            add(app, "--host", args->host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)");
+            add(app, "--port", args->port, "N", "port (default 8080; 0: any that is free)");
+            add(app, "--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
+            add(app, "--parallel", args->parallel, "N", "requests computed at once (default 4)");
+            add(app, "--max-queue", args->max_queue, "N", "requests that may wait (default 256); more are refused with 503");
+            add(app, "--timeout", args->timeout, "S", "seconds until an unfinished request is given up (default 600)");
+            CLI::Option* key = add(app, "--api-key", args->api_key, "KEY", "refuse requests without this key");
+            add(app, "--name", args->name, "TEXT", "the model's name for clients (default: the file's)");
+            add(app, "--chat-template", args->chat_template, "NAME",
+                "chatml, llama2, llama3, mistral, gemma, phi3 or qwen (default: recognised)");
+            add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");
+            args->model.add_arithmetic(app, "fast");
+            args->model.add_chunk(app);
+            args->common.add_threads(app);
+            return [args, key] {
+              args->has_key = was_given(key);
+              return run_serve(*args);
+            };
+          }};
+}
+
+}  // namespace kpd::tool

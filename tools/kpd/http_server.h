@@ -1,0 +1,55 @@
+// tools: the HTTP side of `kpd serve`: connections with deadlines, exact routes, nothing of the file system. It knows neither
+// JSON nor models.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace kpd::tool {
+
+struct HttpRequest {
+  std::string path, body, authorization, client;  // client: its address
+  std::function<bool()> gone;                     // whether the client has closed the connection
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string type = "application/json", body;
+  std::multimap<std::string, std::string> headers;
+  // In place of body: called once, writes pieces; write() is false once the client is gone.
+  std::function<void(const std::function<bool(std::string_view)>& write)> stream;
+};
+
+using HttpHandler = std::function<HttpReply(const HttpRequest&)>;
+
+struct HttpLimits {
+  size_t connections = 128;  // served at once; others wait
+  size_t body_bytes = 16 << 20;
+  int request_seconds = 30;    // for the client to send one request
+  int keep_alive_seconds = 5;  // between requests of a connection
+  int write_seconds = 30;      // for the client to take a piece of the reply
+  size_t keep_alive_requests = 1000;
+};
+
+class HttpServer {
+ public:
+  explicit HttpServer(const HttpLimits& limits);
+  ~HttpServer();
+  void get(const std::string& path, HttpHandler handler);
+  void post(const std::string& path, HttpHandler handler);
+  // The reply to what no route answers, by its status: 404, 405, 413, 403 (another site's page), 400, 500.
+  void on_error(std::function<HttpReply(int status)> handler);
+  // Port 0 takes any that is free. Returns the port; throws Error(kIo) if it cannot be had.
+  int bind(const std::string& host, int port);
+  void start();  // serves on threads of its own
+  void stop();   // waits until the requests under way are answered, frees the port
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace kpd::tool

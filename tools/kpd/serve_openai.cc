@@ -1,0 +1,285 @@
+// tools: a request for text becomes one scheduler request a prompt and choice; their news become the reply.
+#include "serve_openai.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "kpd/base/error.h"
+#include "kpd/base/rng.h"
+#include "serve_logprobs.h"
+
+namespace kpd::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Writer = std::function<bool(std::string_view)>;
+
+// One of the answers being made.
+struct Choice {
+  std::shared_ptr<llm::Ticket> ticket;
+  const Prompt* prompt = nullptr;
+  std::string text;
+  std::vector<llm::TokenScore> scores;
+  size_t text_offset = 0;  // of the next token, in characters
+  bool begun = false, over = false;
+};
+
+class Answering {
+ public:
+  Answering(const Service& service, TextQuery query, std::vector<Prompt> prompts, std::function<bool()> gone)
+      : service_(service),
+        query_(std::move(query)),
+        prompts_(std::move(prompts)),
+        gone_(std::move(gone)),
+        id_(fmt::format("{}-{:016x}", query_.chat ? "chatcmpl" : "cmpl", os_entropy())),
+        created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
+        deadline_(Clock::now() + std::chrono::seconds(service.timeout_seconds)) {}
+  ~Answering() { cancel(); }
+  Answering(const Answering&) = delete;
+  Answering& operator=(const Answering&) = delete;
+
+  // Throws ApiError if one of them is refused; none is left running then.
+  void submit(const std::string& client) {
+    if (prompts_.size() * query_.n > service_.max_requests) {
+      throw ApiError(400,
+                     str(prompts_.size(), " prompts with ", query_.n, " answers each, at most ", service_.max_requests,
+                         " answers fit in the queue"),
+                     "prompt");
+    }
+    uint64_t seed = query_.has_seed || query_.sampling.temperature == 0 ? query_.sampling.seed : os_entropy();
+    for (const Prompt& prompt : prompts_) {
+      for (size_t i = 0; i < query_.n; ++i) {
+        llm::Request request;
+        request.prompt = prompt.tokens;
+        request.max_tokens = query_.max_tokens.value_or(query_.chat ? service_.scheduler.context() : 16);
+        request.stop = query_.stop;
+        request.sampling = query_.sampling;
+        request.sampling.seed = seed + i;
+        request.ignore_eos = query_.ignore_eos;
+        request.score_prompt = query_.echo && query_.logprobs.has_value();
+        request.top_logprobs = query_.logprobs;
+        request.client = client;
+        Choice choice;
+        choice.ticket = submit_one(std::move(request));
+        choice.prompt = &prompt;
+        choices_.push_back(std::move(choice));
+      }
+    }
+  }
+
+  HttpReply whole() {
+    while (!all_over()) {
+      if (gone_()) throw ApiError(499, "the client has left");
+      for (size_t i = 0; i < choices_.size(); ++i) listen(i, nullptr);
+    }
+    Json list = Json::array();
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      Choice& c = choices_[i];
+      check(c);
+      Json logprobs;
+      if (query_.logprobs) {
+        if (query_.echo) {
+          const auto& of_prompt = c.ticket->result().prompt_scores;
+          c.scores.insert(c.scores.begin(), of_prompt.begin(), of_prompt.end());
+        }
+        logprobs = logprobs_of(c);
+      }
+      const std::string text = query_.echo ? c.prompt->text + c.text : c.text;
+      Json choice = {{"index", i}};
+      if (query_.chat) {
+        choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+      } else {
+        choice["text"] = text;
+      }
+      choice["logprobs"] = logprobs;
+      choice["finish_reason"] = llm::finish_reason_name(c.ticket->result().reason);
+      list.push_back(std::move(choice));
+    }
+    Json reply = envelope(false);
+    reply["choices"] = std::move(list);
+    reply["usage"] = usage();
+    return json_reply(reply);
+  }
+
+  void stream(const Writer& write) {
+    try {
+      while (!all_over()) {
+        for (size_t i = 0; i < choices_.size(); ++i) {
+          if (!listen(i, &write)) return cancel();
+        }
+        if (gone_()) return cancel();
+      }
+      if (query_.include_usage) {
+        Json chunk = envelope(true);
+        chunk["choices"] = Json::array();
+        chunk["usage"] = usage();
+        if (!send(write, chunk)) return;
+      }
+    } catch (const ApiError& e) {
+      cancel();
+      if (!write("data: " + e.reply().body + "\n\n")) return;
+    }
+    write("data: [DONE]\n\n");
+  }
+
+ private:
+  std::shared_ptr<llm::Ticket> submit_one(llm::Request request) {
+    try {
+      return service_.scheduler.submit(std::move(request));
+    } catch (const Error& e) {
+      cancel();
+      if (e.code() == ErrorCode::kLimitExceeded) throw ApiError(503, e.what(), "", "overloaded");
+      throw ApiError(400, e.what(), query_.chat ? "messages" : "prompt");
+    }
+  }
+
+  void cancel() {
+    for (const Choice& c : choices_) c.ticket->cancel();
+  }
+  bool all_over() const {
+    return std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.over; });
+  }
+
+  static void check(const Choice& c) {
+    const llm::RequestResult& result = c.ticket->result();
+    if (!result.error.empty()) throw ApiError(500, result.error);
+    if (result.reason == llm::FinishReason::kCancelled) throw ApiError(503, "the server is shutting down", "", "shutting_down");
+  }
+
+  // Takes the news of a choice; with `write` they go out as chunks. False: the client takes no more.
+  bool listen(size_t index, const Writer* write) {
+    Choice& c = choices_[index];
+    if (c.over) return true;
+    if (Clock::now() > deadline_) throw ApiError(504, str("no answer within ", service_.timeout_seconds, " s"), "", "timeout");
+    std::vector<llm::Piece> pieces;
+    const std::chrono::milliseconds patience(std::max<size_t>(100 / choices_.size(), 1));
+    c.over = !c.ticket->next(pieces, patience);
+    if (write != nullptr && !c.begun && (c.over || !pieces.empty())) {
+      if (c.over) check(c);
+      c.begun = true;
+      if (!open(index, *write)) return false;
+    }
+    for (llm::Piece& piece : pieces) {
+      if (write == nullptr) c.text += piece.text;
+      if (query_.logprobs && piece.score) c.scores.push_back(std::move(*piece.score));
+      if (write == nullptr || (piece.text.empty() && c.scores.empty())) continue;
+      if (!send_text(index, piece.text, *write)) return false;
+    }
+    if (!c.over || write == nullptr) return true;
+    check(c);
+    return send_choice(index, query_.chat ? Json{{"delta", Json::object()}} : Json{{"text", ""}}, *write,
+                       llm::finish_reason_name(c.ticket->result().reason));
+  }
+
+  // What comes before the first token: the role, or the prompt.
+  bool open(size_t index, const Writer& write) {
+    Choice& c = choices_[index];
+    if (query_.chat) return send_choice(index, {{"delta", {{"role", "assistant"}, {"content", ""}}}}, write, nullptr);
+    if (!query_.echo) return true;
+    if (query_.logprobs && !c.over) {
+      // Scores of the prompt are known with the first token, but the result is read only when the request is over.
+      throw ApiError(500, "a scored prompt cannot be streamed");
+    }
+    return send_text(index, c.prompt->text, write);
+  }
+
+  bool send_text(size_t index, const std::string& text, const Writer& write) {
+    return send_choice(index, query_.chat ? Json{{"delta", {{"content", text}}}} : Json{{"text", text}}, write, nullptr);
+  }
+
+  bool send_choice(size_t index, Json what, const Writer& write, const char* finish_reason) {
+    Choice& c = choices_[index];
+    Json choice = {{"index", index}};
+    choice.update(what);
+    choice["logprobs"] = query_.logprobs && !c.scores.empty() ? logprobs_of(c) : Json();
+    c.scores.clear();
+    choice["finish_reason"] = finish_reason == nullptr ? Json() : Json(finish_reason);
+    Json chunk = envelope(true);
+    chunk["choices"] = Json::array({std::move(choice)});
+    if (query_.include_usage) chunk["usage"] = nullptr;
+    return send(write, chunk);
+  }
+
+  static bool send(const Writer& write, const Json& chunk) { return write("data: " + dump(chunk) + "\n\n"); }
+
+  Json logprobs_of(Choice& c) {
+    return query_.chat ? chat_logprobs(service_.tokenizer, c.scores)
+                       : completion_logprobs(service_.tokenizer, c.scores, c.text_offset);
+  }
+
+  Json envelope(bool chunk) const {
+    const char* object = !query_.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+    return {{"id", id_}, {"object", object}, {"created", created_}, {"model", service_.model}};
+  }
+
+  Json usage() const {
+    size_t prompt = 0, cached = 0, tokens = 0;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      const llm::RequestResult& result = choices_[i].ticket->result();
+      // A prompt counts once, however many answers it gets.
+      if (i % query_.n == 0) prompt += result.prompt_tokens, cached += result.cached_tokens;
+      tokens += result.tokens;
+    }
+    return {{"prompt_tokens", prompt},
+            {"completion_tokens", tokens},
+            {"total_tokens", prompt + tokens},
+            {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  }
+
+  const Service& service_;
+  TextQuery query_;
+  std::vector<Prompt> prompts_;
+  std::function<bool()> gone_;
+  std::string id_;
+  int64_t created_;
+  Clock::time_point deadline_;
+  std::vector<Choice> choices_;
+};
+
+HttpReply run(const Service& service, const HttpRequest& http, TextQuery query, std::vector<Prompt> prompts) {
+  const bool stream = query.stream;
+  auto answering = std::make_shared<Answering>(service, std::move(query), std::move(prompts), http.gone);
+  answering->submit(http.client);
+  if (!stream) return answering->whole();
+  HttpReply reply;
+  reply.type = "text/event-stream";
+  reply.headers.emplace("Cache-Control", "no-cache");
+  reply.stream = [answering](const Writer& write) { answering->stream(write); };
+  return reply;
+}
+
+}  // namespace
+
+HttpReply serve_completions(const Service& service, const HttpRequest& http) {
+  const nlohmann::json body = parse_body(http.body);
+  TextQuery query = read_query(body, false, service.sampling);
+  if (query.stream && query.echo && query.logprobs)
+    throw ApiError(400, "a prompt's log-probabilities come whole: 'echo' and 'logprobs' without 'stream'", "stream");
+  return run(service, http, std::move(query), read_prompts(body, service.tokenizer, service.scheduler.context()));
+}
+
+HttpReply serve_chat(const Service& service, const HttpRequest& http) {
+  const nlohmann::json body = parse_body(http.body);
+  TextQuery query = read_query(body, true, service.sampling);
+  const std::vector<llm::ChatMessage> messages = read_messages(body);
+  if (!service.family) throw ApiError(400, service.no_chat, "messages");
+  size_t bytes = 0;
+  for (const llm::ChatMessage& m : messages) bytes += m.content.size();
+  Prompt prompt;
+  try {
+    prompt.text = llm::render_chat(*service.family, service.tokenizer, messages);
+  } catch (const Error& e) {
+    throw ApiError(400, e.what(), "messages");
+  }
+  // As for a plain prompt: what cannot fit is not tokenized.
+  if (bytes / 256 > service.scheduler.context())
+    throw ApiError(400, str("the messages have ", bytes, " bytes, the context is ", service.scheduler.context(), " tokens"),
+                   "messages", "context_length_exceeded");
+  prompt.tokens = service.tokenizer.encode(prompt.text, {.add_special = false, .parse_special = true});
+  std::vector<Prompt> prompts;
+  prompts.push_back(std::move(prompt));
+  return run(service, http, std::move(query), std::move(prompts));
+}
+
+}  // namespace kpd::tool

@@ -1,0 +1,45 @@
+// tools: OpenAI's interface over a scheduler: completions and chat completions, whole or as a stream.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "http_server.h"
+#include "kpd/llm/chat.h"
+#include "kpd/llm/scheduler.h"
+#include "serve_request.h"
+
+namespace kpd::tool {
+
+// What all routes share. Immutable but for the scheduler, which is thread-safe.
+struct Service {
+  llm::Scheduler& scheduler;
+  const llm::Tokenizer& tokenizer;
+  std::optional<llm::ChatFamily> family;  // none: no chat, for the reason in no_chat
+  std::string no_chat;
+  std::string model;  // its name, without the path
+  int64_t created = 0;
+  llm::SamplingOptions sampling;  // where a request says nothing
+  int timeout_seconds = 600;
+  size_t max_requests = 0;  // that one HTTP request may ask for
+  std::string api_key;
+};
+
+HttpReply serve_completions(const Service& service, const HttpRequest& http);
+HttpReply serve_chat(const Service& service, const HttpRequest& http);
+
+// serve_info.cc
+HttpReply serve_models(const Service& service, const HttpRequest& http);
+HttpReply serve_tokenize(const Service& service, const HttpRequest& http);
+HttpReply serve_detokenize(const Service& service, const HttpRequest& http);
+HttpReply serve_tokenizer_info(const Service& service, const HttpRequest& http);
+HttpReply serve_health(const Service& service, const HttpRequest& http);
+HttpReply serve_metrics(const Service& service, const HttpRequest& http);
+
+// Compares in a time that depends on the length of what the client sent alone.
+bool authorized(const Service& service, const std::string& authorization);
+
+// The handler, with the key checked and what it throws as a reply.
+HttpHandler guarded(const Service& service, HttpReply (*handler)(const Service&, const HttpRequest&), bool open = false);
+
+}  // namespace kpd::tool

@@ -1,0 +1,298 @@
+#include "serve_request.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kpd/base/error.h"
+
+namespace kpd::tool {
+namespace {
+
+constexpr int kMaxDepth = 32;
+constexpr size_t kMaxPrompts = 4096, kMaxChoices = 128, kMaxStops = 16, kMaxStopBytes = 1024, kMaxLogprobs = 20,
+                 kMaxBytesPerToken = 256;
+
+const char* error_type(int status) {
+  if (status == 401) return "authentication_error";
+  if (status == 403) return "permission_error";
+  if (status == 404) return "not_found_error";
+  return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+[[noreturn]] void wrong(const std::string& name, const std::string& expected) {
+  throw ApiError(400, str("'", name, "': expected ", expected), name);
+}
+
+// What OpenAI's interface has and kpd lacks, with the value that asks for nothing.
+struct Neutral {
+  const char* name;
+  nlohmann::json value;
+};
+const std::vector<Neutral>& neutral_fields() {
+  static const std::vector<Neutral> fields = {
+      {"presence_penalty", 0},
+      {"frequency_penalty", 0},
+      {"logit_bias", nlohmann::json::object()},
+      {"best_of", 1},
+      {"suffix", ""},
+      {"tools", nlohmann::json::array()},
+      {"tool_choice", "none"},
+      {"functions", nlohmann::json::array()},
+      {"function_call", "none"},
+      {"parallel_tool_calls", true},
+      {"response_format", {{"type", "text"}}},
+      {"store", false},
+      {"modalities", {"text"}},
+      {"service_tier", "auto"},
+      {"metadata", nlohmann::json::object()},
+      {"web_search_options", nullptr},
+      {"prediction", nullptr},
+      {"audio", nullptr},
+      {"reasoning_effort", nullptr},
+      {"verbosity", nullptr},
+  };
+  return fields;
+}
+
+void read_stop(Fields& fields, TextQuery& q) {
+  const nlohmann::json* stop = fields.get("stop");
+  if (stop == nullptr) return;
+  const nlohmann::json list = stop->is_string() ? nlohmann::json::array({*stop}) : *stop;
+  const std::string expected = str("a text, or at most ", kMaxStops, " texts of at most ", kMaxStopBytes, " bytes");
+  if (!list.is_array() || list.size() > kMaxStops) wrong("stop", expected);
+  for (const nlohmann::json& text : list) {
+    if (!text.is_string() || text.get_ref<const std::string&>().size() > kMaxStopBytes) wrong("stop", expected);
+    if (!text.get_ref<const std::string&>().empty()) q.stop.push_back(text.get<std::string>());
+  }
+}
+
+void read_logprobs(Fields& fields, TextQuery& q) {
+  if (!q.chat) {
+    // Some clients send the chat's form.
+    const nlohmann::json* value = fields.get("logprobs");
+    if (value != nullptr && value->is_boolean()) {
+      if (value->get<bool>()) q.logprobs = 1;
+    } else {
+      q.logprobs = fields.count("logprobs", 0, kMaxLogprobs);
+    }
+    return;
+  }
+  const auto top = fields.count("top_logprobs", 0, kMaxLogprobs);
+  if (fields.flag("logprobs", false)) {
+    q.logprobs = top.value_or(0);
+  } else if (top.value_or(0) > 0) {
+    wrong("top_logprobs", "\"logprobs\": true beside it");
+  }
+}
+
+void read_sampling(Fields& fields, TextQuery& q) {
+  llm::SamplingOptions& s = q.sampling;
+  s.temperature = fields.number("temperature", s.temperature, 0, 100);
+  s.top_p = fields.number("top_p", s.top_p, 0, 1);
+  if (s.top_p == 0) s.top_p = 1e-9;  // the likeliest alone
+  s.min_p = fields.number("min_p", s.min_p, 0, 1);
+  s.top_k = fields.count("top_k", 0, 1 << 24).value_or(s.top_k);
+  for (const char* name : {"repetition_penalty", "repeat_penalty"})
+    s.repeat_penalty = fields.number(name, s.repeat_penalty, 0.01, 100);
+  const nlohmann::json* seed = fields.get("seed");
+  if (seed == nullptr) return;
+  if (!seed->is_number_integer()) wrong("seed", "a whole number");
+  q.has_seed = true;
+  s.seed = seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>());
+}
+
+}  // namespace
+
+HttpReply ApiError::reply() const {
+  HttpReply reply = json_reply({{"error",
+                                 {{"message", what()},
+                                  {"type", error_type(status_)},
+                                  {"param", param_.empty() ? Json() : Json(param_)},
+                                  {"code", code_.empty() ? Json() : Json(code_)}}}});
+  reply.status = status_;
+  if (status_ == 503) reply.headers.emplace("Retry-After", "1");
+  if (status_ == 401) reply.headers.emplace("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+HttpReply json_reply(const Json& json) {
+  HttpReply reply;
+  reply.body = dump(json);
+  return reply;
+}
+
+nlohmann::json parse_body(const std::string& body) {
+  const auto check = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kMaxDepth) throw ApiError(400, str("the body is nested deeper than ", kMaxDepth, " levels"));
+    return true;
+  };
+  nlohmann::json parsed;
+  try {
+    parsed = nlohmann::json::parse(body, check);
+  } catch (const nlohmann::json::exception&) {
+    throw ApiError(400, "the body is no JSON");
+  }
+  if (!parsed.is_object()) throw ApiError(400, "the body is no JSON object");
+  return parsed;
+}
+
+const nlohmann::json* Fields::get(const std::string& name) {
+  known_.push_back(name);
+  const auto it = body_.find(name);
+  return it == body_.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool Fields::flag(const std::string& name, bool otherwise) {
+  const nlohmann::json* value = get(name);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) wrong(name, "true or false");
+  return value->get<bool>();
+}
+
+double Fields::number(const std::string& name, double otherwise, double min, double max) {
+  const nlohmann::json* value = get(name);
+  if (value == nullptr) return otherwise;
+  if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max))
+    wrong(name, str("a number from ", min, " to ", max));
+  return value->get<double>();
+}
+
+std::optional<size_t> Fields::count(const std::string& name, size_t min, size_t max) {
+  const nlohmann::json* value = get(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_unsigned() || value->get<uint64_t>() < min || value->get<uint64_t>() > max)
+    wrong(name, str("a whole number from ", min, " to ", max));
+  return value->get<size_t>();
+}
+
+std::optional<std::string> Fields::text(const std::string& name) {
+  const nlohmann::json* value = get(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) wrong(name, "a text");
+  return value->get<std::string>();
+}
+
+void Fields::finish() const {
+  for (const auto& [name, value] : body_.items()) {
+    if (value.is_null() || std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    const std::string shown = name.substr(0, 80);
+    const auto& neutral = neutral_fields();
+    const auto it = std::find_if(neutral.begin(), neutral.end(), [&](const Neutral& f) { return name == f.name; });
+    if (it == neutral.end()) throw ApiError(400, str("the field '", shown, "' is unknown"), shown, "unknown_parameter");
+    if (value != it->value)
+      throw ApiError(400, str("the field '", shown, "' is not supported"), shown, "unsupported_parameter");
+  }
+}
+
+TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults) {
+  TextQuery q;
+  q.chat = chat;
+  q.sampling = defaults;
+  Fields fields(body);
+  fields.text("model");  // there is one; clients name it as they like
+  fields.text("user");
+  fields.text("safety_identifier");
+  fields.get(chat ? "messages" : "prompt");
+  q.stream = fields.flag("stream", false);
+  if (const nlohmann::json* options = fields.get("stream_options")) {
+    if (!options->is_object()) wrong("stream_options", "an object");
+    Fields inner(*options);
+    q.include_usage = inner.flag("include_usage", false);
+    inner.flag("include_obfuscation", false);
+    inner.finish();
+  }
+  q.max_tokens = fields.count("max_tokens", 0, size_t{1} << 30);
+  if (chat) {
+    if (const auto newer = fields.count("max_completion_tokens", 0, size_t{1} << 30)) q.max_tokens = newer;
+  } else {
+    q.echo = fields.flag("echo", false);
+  }
+  q.n = fields.count("n", 1, kMaxChoices).value_or(1);
+  q.ignore_eos = fields.flag("ignore_eos", false);
+  read_logprobs(fields, q);
+  read_stop(fields, q);
+  read_sampling(fields, q);
+  fields.finish();
+  return q;
+}
+
+std::vector<llm::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary) {
+  std::vector<llm::TokenId> tokens;
+  for (const nlohmann::json& token : list) {
+    if (!token.is_number_unsigned() || token.get<uint64_t>() >= n_vocabulary)
+      wrong(name, str("token ids, whole numbers below ", n_vocabulary));
+    tokens.push_back(token.get<llm::TokenId>());
+  }
+  return tokens;
+}
+
+std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenizer& tokenizer, size_t context) {
+  const char* kExpected = "a text, a list of texts, a list of token ids or a list of such lists";
+  const auto it = body.find("prompt");
+  if (it == body.end() || it->is_null()) wrong("prompt", kExpected);
+  std::vector<Prompt> prompts;
+  const auto add = [&](const nlohmann::json& prompt) {
+    if (prompt.is_array()) {
+      if (prompt.size() > context)
+        throw ApiError(400, str("the prompt has ", prompt.size(), " tokens, the context is ", context), "prompt",
+                       "context_length_exceeded");
+      std::vector<llm::TokenId> tokens = read_tokens(prompt, "prompt", tokenizer.vocabulary_size());
+      std::string text = tokenizer.decode(tokens, false);
+      prompts.push_back({std::move(tokens), std::move(text)});
+    } else if (prompt.is_string()) {
+      const std::string& text = prompt.get_ref<const std::string&>();
+      if (text.size() / kMaxBytesPerToken > context)
+        throw ApiError(400, str("the prompt has ", text.size(), " bytes, the context is ", context, " tokens"), "prompt",
+                       "context_length_exceeded");
+      prompts.push_back({tokenizer.encode(text), text});
+    } else {
+      wrong("prompt", kExpected);
+    }
+  };
+  const bool several = it->is_array() && !it->empty() && !it->front().is_number();
+  if (!several) {
+    add(*it);
+  } else {
+    if (it->size() > kMaxPrompts) wrong("prompt", str("at most ", kMaxPrompts, " prompts"));
+    for (const nlohmann::json& prompt : *it) add(prompt);
+  }
+  return prompts;
+}
+
+std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body) {
+  const auto list = body.find("messages");
+  if (list == body.end() || !list->is_array() || list->empty()) wrong("messages", "a list of messages");
+  std::vector<llm::ChatMessage> messages;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const nlohmann::json& m = (*list)[i];
+    const std::string name = str("messages[", i, "]");
+    if (!m.is_object()) wrong(name, "an object with role and content");
+    Fields fields(m);
+    std::string role = fields.text("role").value_or("");
+    if (role.empty()) wrong(name + ".role", "system, user or assistant");
+    if (role == "developer") role = "system";
+    fields.text("name");
+    std::string content;
+    const nlohmann::json* given = fields.get("content");
+    if (given != nullptr && given->is_string()) {
+      content = given->get<std::string>();
+    } else if (given != nullptr && given->is_array()) {
+      for (const nlohmann::json& part : *given) {
+        const bool is_text = part.is_object() && part.value("type", nlohmann::json()) == "text" &&
+                             part.value("text", nlohmann::json()).is_string();
+        if (!is_text) wrong(name + ".content", "text; pictures and sound are not supported");
+        content += part["text"].get<std::string>();
+      }
+    } else {
+      wrong(name + ".content", "a text");
+    }
+    for (const char* neutral : {"refusal", "annotations", "audio"}) fields.get(neutral);
+    fields.finish();
+    messages.push_back({role, content});
+  }
+  return messages;
+}
+
+}  // namespace kpd::tool

@@ -1,0 +1,78 @@
+// tools: bodies of `kpd serve` requests read and checked: what OpenAI's interface names but kpd lacks is refused by its name,
+// never ignored.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "http_server.h"
+#include "kpd/llm/chat.h"
+#include "kpd/llm/scheduler.h"
+
+namespace kpd::tool {
+
+using Json = nlohmann::ordered_json;
+
+// A refusal in OpenAI's shape.
+class ApiError : public std::runtime_error {
+ public:
+  ApiError(int status, const std::string& text, std::string param = "", std::string code = "")
+      : std::runtime_error(text), status_(status), param_(std::move(param)), code_(std::move(code)) {}
+  HttpReply reply() const;
+
+ private:
+  int status_;
+  std::string param_, code_;
+};
+
+std::string dump(const Json& json);  // text that is no UTF-8 is replaced
+HttpReply json_reply(const Json& json);
+
+// The body as an object; ApiError 400 for what is none, or is nested too deep.
+nlohmann::json parse_body(const std::string& body);
+
+// A request for text, of either kind.
+struct TextQuery {
+  bool chat = false, stream = false, include_usage = false, echo = false, ignore_eos = false;
+  std::optional<size_t> logprobs;  // how many of the likeliest
+  std::optional<size_t> max_tokens;
+  size_t n = 1;
+  bool has_seed = false;
+  std::vector<std::string> stop;
+  llm::SamplingOptions sampling;
+};
+
+// All fields but prompt and messages.
+TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults);
+
+struct Prompt {
+  std::vector<llm::TokenId> tokens;
+  std::string text;  // as the client wrote it, or decoded
+};
+// "prompt": a text, texts, token ids, or lists of them. Texts that cannot fit in `context` are not even tokenized.
+std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenizer& tokenizer, size_t context);
+std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body);
+std::vector<llm::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary);
+
+// The fields of a body one by one; each getter marks its field as known.
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& body) : body_(body) {}
+  const nlohmann::json* get(const std::string& name);  // null and absent are the same
+  bool flag(const std::string& name, bool otherwise);
+  double number(const std::string& name, double otherwise, double min, double max);
+  std::optional<size_t> count(const std::string& name, size_t min, size_t max);
+  std::optional<std::string> text(const std::string& name);
+  // Refuses fields that no getter asked for, but for those that ask for nothing ("tools": []).
+  void finish() const;
+
+ private:
+  const nlohmann::json& body_;
+  std::vector<std::string> known_;
+};
+
+}  // namespace kpd::tool
