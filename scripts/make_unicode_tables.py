@@ -52,11 +52,15 @@ def ranges(chars):
     return out
 
 
+def braced(value):
+    return f"0x{value:x}" if isinstance(value, int) else "{" + ", ".join(map(braced, value)) + "}"
+
+
 def emit(kind, name, rows):
     print(f"extern const {kind} {name}[] = {{")
     line = "   "
     for row in rows:
-        cell = " {" + ", ".join(f"0x{v:x}" for v in row) + "},"
+        cell = f" {braced(row)},"
         if len(line) + len(cell) > 126:
             print(line)
             line = "   "
@@ -94,7 +98,7 @@ def main():
         if full == [c]:
             continue
         assert len(full) <= 4
-        decompositions.append([c] + full + [0] * (4 - len(full)))
+        decompositions.append([c, full + [0] * (4 - len(full))])
         pair = [int(x, 16) for x in unicodedata.decomposition(chr(c)).split()]
         if len(pair) == 2 and NFC.normalize_str(chr(c)) == chr(c):
             pairs.append(pair + [c])

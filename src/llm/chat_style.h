@@ -21,8 +21,8 @@ struct ChatStyle {
   bool dated_system = false;     // Llama 3.1 and later: always a system message, with dates
   bool system_last = false;      // Mistral: before the last user's message, not the first
   std::string_view open_user, close_user, open_assistant, close_assistant;  // Mistral
-  bool opens_after_user = false;                                       // Phi-3: the first template
-  bool one_line = false;                                               // Phi-4-mini: no breaks
+  bool opens_after_user = false;                                            // Phi-3: the first template
+  bool one_line = false;                                                    // Phi-4-mini: no breaks
 };
 
 // Nothing if the template is not of a known family.

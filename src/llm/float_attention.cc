@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kChunkBlocks = 8;
 constexpr size_t kChunkTokens = kChunkBlocks * kBlockTokens;
 constexpr size_t kTileRows = 48;  // query rows (queries times heads that share a KV head) worked on together
+constexpr size_t kFewScores = 2048;
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 // Whole blocks of a head as floats: a pointer into the cache, or into a buffer they were widened to.
@@ -244,19 +245,26 @@ void FloatCache::attend(size_t layer, const float* q, const float* k, const floa
   if (options.n_heads == 0 || options.n_heads % shape.n_kv_heads != 0) {
     fail(ErrorCode::kInvalidArgument, options.n_heads, " heads cannot share ", shape.n_kv_heads, " key-value heads evenly");
   }
-  parallel_for(pending_.size() * shape.n_kv_heads, n_threads_,
+  size_t n_new = 0;
+  for (const Part& part : pending_) n_new += part.n_rows;
+  // What takes less time than another thread needs to join is done here.
+  parallel_for(pending_.size() * shape.n_kv_heads, n_new < 8 ? 1 : n_threads_,
                [&](size_t task, int) { write_rows(layer, pending_[task / shape.n_kv_heads], task % shape.n_kv_heads, k, v); });
   std::vector<Item> items = make_items(layer, options);
-  size_t n_chunks = 0;
-  for (const Item& item : items) n_chunks += item.end_chunk() - item.first_chunk();
-  if (n_threads_ > 1 && items.size() < 8 * static_cast<size_t>(n_threads_) && n_chunks > items.size()) {
+  size_t n_chunks = 0, n_scores = 0;
+  for (const Item& item : items) {
+    n_chunks += item.end_chunk() - item.first_chunk();
+    n_scores += item.n_rows() * (item.end_token - item.first_token);
+  }
+  const int n_threads = n_scores < kFewScores ? 1 : n_threads_;
+  if (n_threads > 1 && items.size() < 8 * static_cast<size_t>(n_threads) && n_chunks > items.size()) {
     attend_split(layer, items, q, out, options);
     return;
   }
   // The longest first: the last ones to finish are short.
   std::stable_sort(items.begin(), items.end(),
                    [](const Item& a, const Item& b) { return a.end_token - a.first_token > b.end_token - b.first_token; });
-  parallel_for(items.size(), n_threads_, [&](size_t task, int) { attend_item(layer, items[task], q, out, options); });
+  parallel_for(items.size(), n_threads, [&](size_t task, int) { attend_item(layer, items[task], q, out, options); });
 }
 
 }  // namespace kpd::llm

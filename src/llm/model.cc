@@ -136,7 +136,8 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
     }
   }
   if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
-  for (const RopeDescription& rope : parts_->description.ropes) rows.angles.push_back(make_angles(rope, rows, parts_->planned_context));
+  for (const RopeDescription& rope : parts_->description.ropes)
+    rows.angles.push_back(make_angles(rope, rows, parts_->planned_context));
   return rows;
 }
 

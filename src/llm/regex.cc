@@ -24,7 +24,7 @@ constexpr std::string_view kSpaceSet =
 constexpr std::string_view kNoSpaceSet =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e})"
     R"(\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kWordSet = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 // The same expression for PCRE2.
 std::string translate(std::string_view e) {

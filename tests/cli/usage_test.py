@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Help, version, and command lines that make no sense (exit 2): each names the option and, for a typo, the nearest one."""
+import pathlib
 import re
+import shutil
 import subprocess
 
 from inputs import numbers, write_npy
 from run_cli_tests import Skip, run_cases
 
-VERBS = ("encode", "decode", "inspect", "mean", "codecs", "federate")
+VERBS = ("encode", "decode", "inspect", "mean", "codecs", "federate", "eval", "generate", "bench",
+         "plan", "export")
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def case_version(t):
@@ -26,6 +30,8 @@ def case_help_of_every_command_goes_to_stdout(t):
 
 
 def case_help_examples_run(t):
+    shutil.copy(ROOT / "tests/golden/models/chat/model.gguf", t.path("MODEL.gguf"))
+    shutil.copy(ROOT / "LICENSE", t.path("wiki.txt"))
     skipped = []
     for verb in ("",) + VERBS:
         text = t.run(*filter(None, [verb]), "--help").stdout

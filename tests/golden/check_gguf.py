@@ -6,6 +6,8 @@ Exit code 0: equal, 1: not, 77: gguf or numpy is not installed.
 import pathlib
 import sys
 
+sys.path.pop(0)  # this folder has a gguf/ of its own
+
 try:
     import gguf
     import numpy as np

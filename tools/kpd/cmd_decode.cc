@@ -63,19 +63,18 @@ int run_decode(const DecodeArgs& args) {
 }  // namespace
 
 Command decode_command() {
-  return {
-      "decode",
-      "restore a compressed file to .npy, .safetensors or .f32",
-      {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --no-speed --out gradient.npy",
-       "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd decode gradient.kpdg restored.npy"},
-      [](CLI::App& app) {
-        auto args = std::make_shared<DecodeArgs>();
-        add_positional(app, "IN", args->in, "a file made by `kpd encode`");
-        add_positional(app, "OUT", args->out, ".npy (one tensor), .safetensors (keeps names and types) or .f32");
-        args->common.add_threads(app);
-        args->common.add_json(app);
-        return [args] { return run_decode(*args); };
-      }};
+  return {"decode",
+          "restore a compressed file to .npy, .safetensors or .f32",
+          {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --no-speed --out gradient.npy",
+           "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd decode gradient.kpdg restored.npy"},
+          [](CLI::App& app) {
+            auto args = std::make_shared<DecodeArgs>();
+            add_positional(app, "IN", args->in, "a file made by `kpd encode`");
+            add_positional(app, "OUT", args->out, ".npy (one tensor), .safetensors (keeps names and types) or .f32");
+            args->common.add_threads(app);
+            args->common.add_json(app);
+            return [args] { return run_decode(*args); };
+          }};
 }
 
 }  // namespace kpd::tool

@@ -155,26 +155,27 @@ int run_eval(const EvalArgs& args) {
 }  // namespace
 
 Command eval_command() {
-  return {
-      "eval",
-      "perplexity of a language model on a text, divergence from a reference",
-      {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 2048 --windows 4"},
-      [](CLI::App& app) {
-        auto args = std::make_shared<EvalArgs>();
-        add_positional(app, "MODEL", args->models, "GGUF file or Hugging Face folder; several are evaluated one after the other");
-        add(app, "--text", args->text, "FILE", "text to predict (UTF-8)");
-        add(app, "--protocol", args->protocols, "NAME", "paper (default) or llama.cpp; may be given twice");
-        add(app, "--ctx", args->ctx, "N", "tokens of a window (default 2048)");
-        add(app, "--windows", args->windows, "K", "at most K windows (default: all)");
-        add(app, "--reference", args->reference, "MODEL2", "also the KL divergence of MODEL from MODEL2 (exact, f32 cache)");
-        add(app, "--kv", args->caches, "SPEC",
-            "cache of keys and values: f32 (default), f16, bf16; may be given several times");
-        args->model.add_arithmetic(app, "fast; exact where models or caches are compared");
-        args->model.add_chunk(app);
-        args->common.add_threads(app);
-        args->common.add_json(app);
-        return [args] { return run_eval(*args); };
-      }};
+  return {"eval",
+          "perplexity of a language model on a text, divergence from a reference",
+          {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 256 --windows 4"},
+          [](CLI::App& app) {
+            auto args = std::make_shared<EvalArgs>();
+            add_positional(app, "MODEL", args->models,
+                           "GGUF file or Hugging Face folder; several are evaluated one after the other");
+            add(app, "--text", args->text, "FILE", "text to predict (UTF-8)");
+            add(app, "--protocol", args->protocols, "NAME", "paper (default) or llama.cpp; may be given twice");
+            add(app, "--ctx", args->ctx, "N", "tokens of a window (default 2048)");
+            add(app, "--windows", args->windows, "K", "at most K windows (default: all)");
+            add(app, "--reference", args->reference, "MODEL2",
+                "also the KL divergence of MODEL from MODEL2 (exact, f32 cache)");
+            add(app, "--kv", args->caches, "SPEC",
+                "cache of keys and values: f32 (default), f16, bf16; may be given several times");
+            args->model.add_arithmetic(app, "fast; exact where models or caches are compared");
+            args->model.add_chunk(app);
+            args->common.add_threads(app);
+            args->common.add_json(app);
+            return [args] { return run_eval(*args); };
+          }};
 }
 
 }  // namespace kpd::tool

@@ -1,4 +1,5 @@
-// tools: `kpd inspect`, what a compressed file or message says about itself; nothing is decoded.
+// tools: `kpd inspect`, what a compressed file or message says about itself (nothing is decoded), and what a model holds
+// (inspect_model.cc).
 #include <algorithm>
 #include <memory>
 
@@ -9,6 +10,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "files.h"
+#include "inspect_model.h"
 #include "kpd/base/hash.h"
 #include "spec_text.h"
 
@@ -17,25 +19,11 @@ namespace {
 
 struct InspectArgs {
   CommonOptions common;
-  std::string file;
+  std::string file, tensor;
 };
 
 double bits_per_number(uint64_t bytes, uint64_t elements) {
   return elements == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
-}
-
-// Names come from the file: control characters must not reach a terminal.
-std::string printable(const std::string& name) {
-  std::string text;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      text += fmt::format("\\x{:02x}", byte);
-    } else {
-      text += c;
-    }
-  }
-  return text;
 }
 
 nlohmann::ordered_json tensor_json(const gradient::StreamInfo& info, size_t i) {
@@ -103,6 +91,8 @@ void print_text(const std::string& path, const gradient::StreamInfo& info) {
 
 int run_inspect(const InspectArgs& args) {
   require(args.file, "FILE", "");
+  if (looks_like_model(args.file)) return inspect_model(args.file, args.tensor, args.common.json);
+  if (!args.tensor.empty()) usage("--tensor belongs to a model; ", args.file, " is none");
   const io::MappedFile file = map_input(args.file);
   const gradient::StreamInfo info = gradient::read_stream_info(file.bytes(), args.file);
   if (args.common.json) {
@@ -117,12 +107,13 @@ int run_inspect(const InspectArgs& args) {
 
 Command inspect_command() {
   return {"inspect",
-          "show the header and tensors of a compressed file or message",
+          "show what is in a compressed file, a message or a model",
           {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --no-speed --out gradient.npy",
            "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd inspect gradient.kpdg"},
           [](CLI::App& app) {
             auto args = std::make_shared<InspectArgs>();
-            add_positional(app, "FILE", args->file, "a file made by `kpd encode`, or a message");
+            add_positional(app, "FILE", args->file, "a file made by `kpd encode`, a message, or a model: GGUF file or folder");
+            add(app, "--tensor", args->tensor, "NAME", "statistics of one tensor of a model");
             args->common.add_json(app);
             return [args] { return run_inspect(*args); };
           }};

@@ -15,8 +15,8 @@ namespace kpd::tool {
 struct Command {
   std::string name;
   std::string summary;  // one line of `kpd --help`
-  // Shell lines that end `kpd NAME --help`. They run as they stand in an empty folder (tests/cli runs them), so a command that
-  // reads a file first makes one.
+  // Shell lines that end `kpd NAME --help`. They run as they stand in a folder with a model MODEL.gguf and a text wiki.txt
+  // (tests/cli runs them), so a command that reads another file first makes one.
   std::vector<std::string> example;
   // Adds the options to `app` (long names only) and returns what runs after the command line was parsed. That may throw
   // UsageError (exit 2) or kpd::Error, or return an exit code.
@@ -35,6 +35,8 @@ Command codecs_command();
 Command eval_command();
 Command generate_command();
 Command bench_command();
+Command plan_command();
+Command export_command();
 Command serve_command();
 Command federate_command();  // cmd_federate.cc in kpd-train, cmd_federate_missing.cc in kpd
 

@@ -34,10 +34,10 @@ struct RopeAngles {
 struct BatchRows {
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
-  std::vector<int32_t> contexts;  // positions that the row's sequence reaches in this batch
-  std::vector<uint32_t> wanted;   // rows that want logits
+  std::vector<int32_t> contexts;   // positions that the row's sequence reaches in this batch
+  std::vector<uint32_t> wanted;    // rows that want logits
   std::vector<RopeAngles> angles;  // of each of the description's ropes
-  CacheBatch cache;               // its spans point into positions: movable, not copyable in use
+  CacheBatch cache;                // its spans point into positions: movable, not copyable in use
 };
 
 // The linear groups of a layer, by what they read.

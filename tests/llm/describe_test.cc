@@ -1,0 +1,108 @@
+// config.json in both spellings, and what is refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/expect_error.h"
+#include "kpd/base/error.h"
+#include "kpd/llm/model_description.h"
+
+namespace kpd::llm {
+namespace {
+
+std::string config(const std::string& architecture, const std::string& more) {
+  return R"({"architectures": [")" + architecture + R"("], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5)" +
+         (more.empty() ? "" : ", " + more) + "}";
+}
+
+ModelDescription describe(const std::string& architecture, const std::string& more) {
+  return describe_config(config(architecture, more), "config.json");
+}
+
+TEST(Describe, BothSpellingsOfRope) {
+  const auto old = describe("LlamaForCausalLM",
+                            R"("rope_theta": 500000, "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+    "high_freq_factor": 4, "original_max_position_embeddings": 1024})");
+  const auto recent = describe(
+      "LlamaForCausalLM", R"("rope_parameters": {"rope_theta": 500000, "rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+    "high_freq_factor": 4, "original_max_position_embeddings": 1024})");
+  for (const auto& d : {old, recent}) {
+    ASSERT_EQ(d.ropes.size(), 1u);
+    EXPECT_EQ(d.ropes[0].kind, RopeKind::kLlama3);
+    EXPECT_EQ(d.ropes[0].theta, 500000);
+    EXPECT_EQ(d.ropes[0].original_context, 1024u);
+  }
+  EXPECT_EQ(rope_frequencies(old.ropes[0], 1).radians, rope_frequencies(recent.ropes[0], 1).radians);
+  // The older name of the key.
+  EXPECT_EQ(describe("LlamaForCausalLM", R"("rope_scaling": {"type": "linear", "factor": 2})").ropes[0].kind,
+            RopeKind::kLinear);
+}
+
+TEST(Describe, Gemma3InItsOldSpelling) {
+  const auto d = describe("Gemma3ForCausalLM",
+                          R"("head_dim": 16, "sliding_window": 512, "sliding_window_pattern": 3, "query_pre_attn_scalar": 64,
+    "rope_theta": 1000000, "rope_local_base_freq": 10000, "rope_scaling": {"rope_type": "linear", "factor": 8})");
+  ASSERT_EQ(d.ropes.size(), 2u);
+  EXPECT_EQ(d.ropes[0].factor, 8);
+  EXPECT_EQ(d.ropes[1].theta, 10000);
+  EXPECT_EQ(d.layers[0].rope, 1);
+  EXPECT_EQ(d.layers[2].rope, 0);
+  EXPECT_EQ(d.layers[2].window, 0u);
+  EXPECT_EQ(d.layers[4].window, 512u);
+  EXPECT_FLOAT_EQ(d.attention_scale, 0.125f);
+  EXPECT_TRUE(d.tied_head);
+}
+
+TEST(Describe, WindowsOfEachFamily) {
+  EXPECT_EQ(describe("MistralForCausalLM", R"("sliding_window": 128)").layers[5].window, 128u);
+  EXPECT_EQ(describe("MistralForCausalLM", R"("sliding_window": null)").layers[5].window, 0u);
+  EXPECT_EQ(describe("Qwen2ForCausalLM", R"("sliding_window": 128, "use_sliding_window": false)").layers[5].window, 0u);
+  const auto qwen =
+      describe("Qwen2ForCausalLM", R"("sliding_window": 128, "use_sliding_window": true, "max_window_layers": 4)");
+  EXPECT_EQ(qwen.layers[3].window, 0u);
+  EXPECT_EQ(qwen.layers[4].window, 128u);
+  EXPECT_TRUE(qwen.qkv_bias);
+  EXPECT_FALSE(qwen.o_bias);
+  EXPECT_EQ(describe("SmolLM3ForCausalLM", "").layers[3].rope, -1);
+  EXPECT_EQ(describe("SmolLM3ForCausalLM", R"("no_rope_layers": [0,1,1,1,1,1])").layers[0].rope, -1);
+}
+
+TEST(Describe, PublishedFrequencies) {
+  // Llama 3.1: the waves of the longest dimensions are stretched eightfold, the shortest are left.
+  const auto d = describe(
+      "LlamaForCausalLM",
+      R"("head_dim": 128, "rope_theta": 500000, "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+    "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+  const auto f = rope_frequencies(d.ropes[0], 1).radians;
+  EXPECT_FLOAT_EQ(f[0], 1);
+  EXPECT_FLOAT_EQ(f[63], static_cast<float>(std::pow(500000.0, -126.0 / 128) / 8));
+}
+
+TEST(Describe, Refusals) {
+  const auto refused = [](const std::string& architecture, const std::string& more, ErrorCode code, const std::string& text) {
+    testing::expect_error(
+        code, text, [&] { describe(architecture, more); }, __FILE__, __LINE__);
+  };
+  refused("GPT2LMHeadModel", "", ErrorCode::kUnsupported, "kpd reads LlamaForCausalLM");
+  refused("LlamaForCausalLM", R"("rope_scaling": {"rope_type": "su2", "factor": 2})", ErrorCode::kUnsupported, "longrope");
+  refused("LlamaForCausalLM", R"("hidden_act": "relu")", ErrorCode::kUnsupported, "silu");
+  refused("LlamaForCausalLM", R"("num_key_value_heads": 3)", ErrorCode::kCorruptData, "evenly");
+  refused("LlamaForCausalLM", R"("num_hidden_layers": 1e30)", ErrorCode::kCorruptData, "num_hidden_layers");
+  refused("LlamaForCausalLM", R"("num_hidden_layers": 99999999999)", ErrorCode::kCorruptData, "num_hidden_layers");
+  refused("LlamaForCausalLM", R"("num_attention_heads": 0)", ErrorCode::kCorruptData, "num_attention_heads");
+  refused("LlamaForCausalLM", R"("vocab_size": -5)", ErrorCode::kCorruptData, "vocab_size");
+  refused("LlamaForCausalLM", R"("head_dim": 15)", ErrorCode::kCorruptData, "even number");
+  refused("LlamaForCausalLM", R"("rms_norm_eps": "small")", ErrorCode::kCorruptData, "rms_norm_eps");
+  refused(
+      "Phi3ForCausalLM",
+      R"("rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1], "original_max_position_embeddings": 64})",
+      ErrorCode::kCorruptData, "factors");
+  refused("Qwen2ForCausalLM", R"("layer_types": ["full_attention"])", ErrorCode::kCorruptData, "layer_types");
+  EXPECT_THROW(describe_config("{", "config.json"), Error);
+  EXPECT_THROW(describe_config("[]", "config.json"), Error);
+  EXPECT_THROW(describe_config("{}", "config.json"), Error);
+}
+
+}  // namespace
+}  // namespace kpd::llm

@@ -1,0 +1,274 @@
+// tools: `kpd inspect MODEL`: what the files of a language model hold. The weights are only mapped; a tensor's statistics read
+// that tensor alone.
+#include "inspect_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "kpd/base/spec.h"
+#include "kpd/io/file.h"
+#include "kpd/io/gguf.h"
+#include "kpd/io/weights.h"
+#include "kpd/llm/model_description.h"
+#include "kpd/llm/tokenizer.h"
+#include "kpd/quant/blocks.h"
+#include "model_options.h"
+
+namespace kpd::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Json = nlohmann::ordered_json;
+
+void print(const Json& object) { fmt::print("{}\n", object.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+
+double bits_per_weight(uint64_t bytes, uint64_t count) {
+  return count == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(count);
+}
+
+struct TypeTotal {
+  uint64_t tensors = 0, weights = 0, bytes = 0;
+};
+
+struct Overview {
+  std::string format;
+  std::optional<llm::ModelDescription> description;
+  std::map<std::string, TypeTotal> types;
+  TypeTotal total;
+};
+
+Overview overview(const std::string& path, const io::Weights& weights) {
+  Overview o;
+  const bool gguf = io::looks_like_gguf(weights.first_file());
+  o.format = gguf ? "GGUF" : "safetensors";
+  std::error_code ignored;
+  if (gguf) {
+    o.description = llm::describe_gguf(io::load_gguf_metadata(weights.first_file_name()));
+  } else if (const fs::path config = fs::path(path) / "config.json"; fs::exists(config, ignored)) {
+    const io::MappedFile file = io::map_file(config.string());
+    o.description =
+        llm::describe_config({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, config.string());
+  }
+  for (const io::WeightEntry& tensor : weights.tensors()) {
+    for (TypeTotal* total : {&o.types[block_type_info(tensor.type).name], &o.total}) {
+      ++total->tensors;
+      total->weights += tensor.count();
+      total->bytes += tensor.bytes.size();
+    }
+  }
+  return o;
+}
+
+// The tokenizer, if the files have one.
+std::optional<llm::Tokenizer> find_tokenizer(const std::string& path, const io::Weights& weights) {
+  std::error_code ignored;
+  const bool in_folder = fs::exists(fs::path(path) / "tokenizer.json", ignored);
+  const bool in_gguf = io::looks_like_gguf(weights.first_file()) &&
+                       io::load_gguf_metadata(weights.first_file_name()).find("tokenizer.ggml.model") != nullptr;
+  if (!in_folder && !in_gguf) return std::nullopt;
+  return load_tokenizer(path);
+}
+
+Json id_json(const llm::Tokenizer& tokenizer, std::optional<llm::TokenId> id) {
+  return id ? Json{{"id", *id}, {"token", std::string(tokenizer.token(*id))}} : Json();
+}
+
+Json description_json(const llm::ModelDescription& d) {
+  return {{"family", d.family},
+          {"n_layers", d.n_layers},
+          {"d_model", d.d_model},
+          {"n_heads", d.n_heads},
+          {"n_kv_heads", d.n_kv_heads},
+          {"head_dim", d.head_dim},
+          {"d_ff", d.d_ff},
+          {"n_vocabulary", d.n_vocabulary},
+          {"context", d.max_context},
+          {"tied_head", d.tied_head},
+          {"rope", d.ropes.empty() ? "none" : llm::rope_kind_name(d.ropes[0].kind)}};
+}
+
+Json model_json(const std::string& path, const io::Weights& weights, const Overview& o,
+                const std::optional<llm::Tokenizer>& tokenizer) {
+  Json object = {{"model", path}, {"format", o.format}};
+  if (o.description) object.update(description_json(*o.description));
+  object["parameters"] = o.total.weights;
+  object["bytes"] = o.total.bytes;
+  object["bits_per_weight"] = bits_per_weight(o.total.bytes, o.total.weights);
+  object["types"] = Json::array();
+  for (const auto& [name, t] : o.types) {
+    object["types"].push_back({{"type", name}, {"tensors", t.tensors}, {"parameters", t.weights}, {"bytes", t.bytes}});
+  }
+  object["tokenizer"] = nullptr;
+  if (tokenizer) {
+    object["tokenizer"] = {{"tokens", tokenizer->vocabulary_size()},
+                           {"bos", id_json(*tokenizer, tokenizer->bos())},
+                           {"eos", id_json(*tokenizer, tokenizer->eos())},
+                           {"adds_bos", tokenizer->adds_bos()},
+                           {"chat_template", !tokenizer->chat_template().empty()}};
+  }
+  object["tensors"] = Json::array();
+  for (const io::WeightEntry& tensor : weights.tensors()) {
+    object["tensors"].push_back({{"name", tensor.name},
+                                 {"type", block_type_info(tensor.type).name},
+                                 {"shape", tensor.shape},
+                                 {"bytes", tensor.bytes.size()}});
+  }
+  return object;
+}
+
+void print_model(const std::string& path, const io::Weights& weights, const Overview& o,
+                 const std::optional<llm::Tokenizer>& tokenizer) {
+  constexpr double kMib = 1024.0 * 1024.0;
+  fmt::print("{}: {}, {} tensors, {:.2f} M parameters, {:.2f} MiB, {:.3f} bits per weight\n", printable(path), o.format,
+             o.total.tensors, static_cast<double>(o.total.weights) / 1e6, static_cast<double>(o.total.bytes) / kMib,
+             bits_per_weight(o.total.bytes, o.total.weights));
+  if (o.description) {
+    const llm::ModelDescription& d = *o.description;
+    fmt::print("{}: {} layers, width {}, {} heads of {} ({} of keys and values), MLP {}, vocabulary {}{}\n", d.family,
+               d.n_layers, d.d_model, d.n_heads, d.head_dim, d.n_kv_heads, d.d_ff, d.n_vocabulary,
+               d.tied_head ? ", head tied to the embedding" : "");
+    fmt::print("context {}, rope {}\n", d.max_context, d.ropes.empty() ? "none" : llm::rope_kind_name(d.ropes[0].kind));
+  }
+  if (tokenizer) {
+    const auto token = [&](std::optional<llm::TokenId> id) {
+      return id ? fmt::format("{} '{}'", *id, printable(std::string(tokenizer->token(*id)))) : std::string("none");
+    };
+    fmt::print("tokenizer of {} tokens, BOS {}{}, EOS {}, {}\n", tokenizer->vocabulary_size(), token(tokenizer->bos()),
+               tokenizer->adds_bos() ? " (put first)" : "", token(tokenizer->eos()),
+               tokenizer->chat_template().empty() ? "no chat template" : "a chat template");
+  } else {
+    fmt::print("no tokenizer\n");
+  }
+  fmt::print("  {:<8} {:>8} {:>16} {:>16} {:>16}\n", "type", "tensors", "parameters", "bytes", "bits per weight");
+  for (const auto& [name, t] : o.types) {
+    fmt::print("  {:<8} {:>8} {:>16} {:>16} {:>16.3f}\n", name, t.tensors, t.weights, t.bytes,
+               bits_per_weight(t.bytes, t.weights));
+  }
+  for (const io::WeightEntry& tensor : weights.tensors()) {
+    fmt::print("  {:<40} {:<8} [{}]\n", printable(tensor.name), block_type_info(tensor.type).name,
+               fmt::join(tensor.shape, ", "));
+  }
+}
+
+struct Statistics {
+  double min = INFINITY, max = -INFINITY, sum = 0, squares = 0;
+  uint64_t zeros = 0, nonfinite = 0, finite = 0;
+
+  void add(float value) {
+    if (!std::isfinite(value)) {
+      ++nonfinite;
+      return;
+    }
+    ++finite;
+    const double v = static_cast<double>(value);
+    min = std::min(min, v);
+    max = std::max(max, v);
+    sum += v;
+    squares += v * v;
+    if (value == 0) ++zeros;
+  }
+};
+
+Statistics statistics(const io::WeightEntry& tensor) {
+  const BlockTypeInfo& info = block_type_info(tensor.type);
+  const uint64_t count = tensor.count(), step = 64 * 1024 / info.block_values * info.block_values;
+  std::vector<float> values;
+  Statistics s;
+  for (uint64_t at = 0; at < count; at += step) {
+    values.resize(std::min(step, count - at));
+    quant::dequantize_blocks(tensor.type, tensor.bytes, at, values);
+    for (const float v : values) s.add(v);
+  }
+  return s;
+}
+
+const io::WeightEntry& find_tensor(const io::Weights& weights, const std::string& name) {
+  if (const io::WeightEntry* tensor = weights.find(name)) return *tensor;
+  std::vector<std::string_view> names;
+  for (const io::WeightEntry& tensor : weights.tensors()) names.push_back(tensor.name);
+  const std::string_view near = nearest_word(name, names);
+  usage("--tensor ", name, ": there is no such tensor",
+        near.empty() ? std::string("; without --tensor all are listed")
+                     : str("; did you mean '", printable(std::string(near)), "'?"));
+}
+
+int inspect_tensor(const io::Weights& weights, const std::string& name, bool json) {
+  const io::WeightEntry& tensor = find_tensor(weights, name);
+  const Statistics s = statistics(tensor);
+  const double n = static_cast<double>(std::max<uint64_t>(s.finite, 1));
+  const double mean = s.sum / n, rms = std::sqrt(s.squares / n), zeros = static_cast<double>(s.zeros) / n;
+  const double bits = bits_per_weight(tensor.bytes.size(), tensor.count());
+  const char* type = block_type_info(tensor.type).name;
+  if (json) {
+    Json object = {{"name", tensor.name},          {"type", type},           {"shape", tensor.shape}, {"count", tensor.count()},
+                   {"bytes", tensor.bytes.size()}, {"bits_per_weight", bits}};
+    object["min"] = s.finite > 0 ? Json(s.min) : Json();
+    object["max"] = s.finite > 0 ? Json(s.max) : Json();
+    object["mean"] = mean;
+    object["rms"] = rms;
+    object["zeros"] = zeros;
+    object["nonfinite"] = s.nonfinite;
+    print(object);
+    return kExitOk;
+  }
+  fmt::print("{}: {} [{}], {} numbers in {} bytes, {:.3f} bits per weight\n", printable(tensor.name), type,
+             fmt::join(tensor.shape, ", "), tensor.count(), tensor.bytes.size(), bits);
+  if (s.finite > 0)
+    fmt::print("min {:.6g}, max {:.6g}, mean {:.6g}, rms {:.6g}, zeros {:.3f} %\n", s.min, s.max, mean, rms, 100 * zeros);
+  if (s.nonfinite > 0) fmt::print("{} are infinite or not a number\n", s.nonfinite);
+  return kExitOk;
+}
+
+}  // namespace
+
+std::string printable(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+bool looks_like_model(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    // Any other folder is wrong content, as for every command that wants a file.
+    for (const auto& entry : fs::directory_iterator(path, ignored)) {
+      const std::string extension = entry.path().extension().string();
+      if (entry.path().filename() == "config.json" || extension == ".safetensors" || extension == ".gguf") return true;
+    }
+    return false;
+  }
+  if (fs::path(path).extension() == ".safetensors") return true;
+  return io::looks_like_gguf(io::map_file(path).bytes());
+}
+
+int inspect_model(const std::string& path, const std::string& tensor, bool json) {
+  const io::Weights weights = io::Weights::open(path);
+  if (!tensor.empty()) return inspect_tensor(weights, tensor, json);
+  const Overview o = overview(path, weights);
+  const std::optional<llm::Tokenizer> tokenizer = find_tokenizer(path, weights);
+  if (json) {
+    print(model_json(path, weights, o, tokenizer));
+  } else {
+    print_model(path, weights, o, tokenizer);
+  }
+  return kExitOk;
+}
+
+}  // namespace kpd::tool

@@ -1,0 +1,19 @@
+// tools: what `kpd inspect` shows of a model file or folder.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace kpd::tool {
+
+// Whether `path` is a model: a folder, a GGUF file or a .safetensors file, by content.
+bool looks_like_model(const std::string& path);
+
+// Architecture, sizes, types, tokenizer; with a tensor's name, that tensor's statistics.
+int inspect_model(const std::string& path, const std::string& tensor, bool json);
+
+// Names come from files: control characters must not reach a terminal.
+std::string printable(const std::string& name);
+
+}  // namespace kpd::tool
