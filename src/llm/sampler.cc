@@ -83,26 +83,45 @@ TokenId Sampler::draw(std::span<const float> logits) {
   if (n < candidates_.size())
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(n), candidates_.end(), before);
   candidates_.resize(n);
-  std::sort(candidates_.begin(), candidates_.end(), before);
-  std::vector<double> p(n);
+  const float largest = std::max_element(candidates_.begin(), candidates_.end(), [](const auto& x, const auto& y) {
+                          return x.first < y.first;
+                        })->first;
+  const auto weight = [&](const auto& c) {
+    return std::exp((static_cast<double>(c.first) - static_cast<double>(largest)) / options_.temperature);
+  };
   double total = 0;
-  for (size_t i = 0; i < n; ++i) {
-    p[i] = std::exp((static_cast<double>(candidates_[i].first) - static_cast<double>(candidates_[0].first)) /
-                    options_.temperature);
-    total += p[i];
+  for (const auto& c : candidates_) total += weight(c);
+  // A draw seldom goes beyond the first hundreds: putting a whole vocabulary in order would cost more than a small model.
+  size_t n_sorted = 0;
+  const auto ranked = [&](size_t rank) {
+    if (rank >= n_sorted) {
+      const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(n_sorted);
+      n_sorted = std::min(n, std::max<size_t>(256, 8 * n_sorted));
+      const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(n_sorted);
+      if (n_sorted < n) std::nth_element(first, end, candidates_.end(), before);
+      std::sort(first, end, before);
+    }
+    return candidates_[rank];
+  };
+  double kept = total;
+  size_t end = n;
+  if (options_.top_p < 1 || options_.min_p > 0) {
+    kept = 0;
+    for (end = 0; end < n; ++end) {
+      const double w = weight(ranked(end));
+      if (end > 0 && !(kept < options_.top_p * total && w >= options_.min_p)) break;
+      kept += w;
+    }
   }
-  double kept = 0;
-  size_t end = 0;
-  while (end < n && (end == 0 || (kept < options_.top_p * total && p[end] >= options_.min_p * p[0]))) kept += p[end++];
   const std::array<uint32_t, 4> words =
       philox4x32({static_cast<uint32_t>(drawn_), static_cast<uint32_t>(drawn_ >> 32), 0, 0},
                  {static_cast<uint32_t>(options_.seed), static_cast<uint32_t>(options_.seed >> 32)});
   double at = (static_cast<double>(words[0]) + 0.5) / 4294967296.0 * kept;
   for (size_t i = 0; i + 1 < end; ++i) {
-    at -= p[i];
-    if (at < 0) return candidates_[i].second;
+    at -= weight(ranked(i));
+    if (at < 0) return ranked(i).second;
   }
-  return candidates_[end - 1].second;
+  return ranked(end - 1).second;
 }
 
 }  // namespace kpd::llm
