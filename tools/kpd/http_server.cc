@@ -36,15 +36,17 @@ class Connection : public httplib::Stream {
   // The next request's first byte; false if none came in time.
   bool wait_for_request(const std::function<bool()>& stopping) {
     const Clock::time_point end = Clock::now() + std::chrono::seconds(limits_.keep_alive_seconds);
-    while (begin_ == end_) {
+    while (begin_ == end_ && !failed_) {
       if (stopping() || Clock::now() >= end) return false;
       const int events = poll_socket(socket_, POLLIN, 100);
       if ((events & (POLLERR | POLLHUP | POLLNVAL)) != 0) return false;
       if ((events & POLLIN) != 0) break;
     }
     deadline_ = Clock::now() + std::chrono::seconds(limits_.request_seconds);
-    return true;
+    return !failed_;
   }
+  // No further request: where this one ends is not known.
+  void end() { failed_ = true; }
   bool gone() const { return (poll_socket(socket_, POLLRDHUP, 0) & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0; }
 
   bool is_readable() const override { return begin_ < end_ || poll_socket(socket_, POLLIN, 0) != 0; }
@@ -53,7 +55,9 @@ class Connection : public httplib::Stream {
   }
 
   ssize_t read(char* data, size_t size) override {
-    if (begin_ == end_ && !fill()) return -1;
+    // A request that did not arrive in time is refused by the library, which would then take what still comes for another.
+    failed_ = failed_ || (begin_ == end_ && !fill());
+    if (failed_) return -1;
     const size_t n = std::min(size, end_ - begin_);
     std::copy_n(buffer_ + begin_, n, data);
     begin_ += n;
@@ -111,6 +115,7 @@ class Connection : public httplib::Stream {
   Clock::time_point deadline_;
   char buffer_[16384];
   size_t begin_ = 0, end_ = 0;
+  bool failed_ = false;
 };
 
 thread_local Connection* t_connection = nullptr;
@@ -135,7 +140,9 @@ class HttpServer::Implementation : public httplib::Server {
     Get(".*", route).Post(".*", route).Put(".*", other).Patch(".*", other).Delete(".*", other).Options(".*", other);
     // What the library refuses by itself: a request that is no HTTP, a body beyond the limit.
     set_error_handler([this](const httplib::Request&, httplib::Response& r) {
-      if (r.body.empty()) put(failure_(r.status), r);
+      if (!r.body.empty()) return;
+      if (t_connection != nullptr) t_connection->end();
+      put(failure_(r.status), r);
     });
     set_exception_handler([this](const httplib::Request&, httplib::Response& r, std::exception_ptr) { put(failure_(500), r); });
   }
