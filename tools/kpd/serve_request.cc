@@ -175,7 +175,9 @@ std::optional<std::string> Fields::text(const std::string& name) {
 }
 
 void Fields::finish() const {
-  for (const auto& [name, value] : body_.items()) {
+  for (auto field = body_.begin(); field != body_.end(); ++field) {
+    const std::string& name = field.key();
+    const nlohmann::json& value = field.value();
     if (value.is_null() || std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
     const std::string shown = name.substr(0, 80);
     const auto& neutral = neutral_fields();
