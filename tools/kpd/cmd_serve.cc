@@ -80,6 +80,7 @@ HttpReply failure(int status) {
 
 void add_routes(HttpServer& http, const Service& service) {
   http.on_error(failure);
+  http.get("/", guarded(service, serve_page, true));  // it asks for the key itself
   http.get("/health", guarded(service, serve_health, true));
   http.get("/v1/models", guarded(service, serve_models));
   http.get("/v1/models/" + service.model, guarded(service, [](const Service& s, const HttpRequest&) {
@@ -114,19 +115,17 @@ int run_serve(const ServeArgs& args) {
   if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
   if (options.context > trained)
     fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
+  const uint64_t model_bytes = loaded.model.memory_bytes();
   llm::Scheduler scheduler(std::move(loaded.model), loaded.tokenizer, options);
-  Service service{scheduler,
-                  loaded.tokenizer,
-                  {},
-                  "",
-                  model_name(args),
-                  0,
-                  default_sampling(args.path),
-                  timeout,
-                  options.n_slots + options.max_queue,
-                  args.api_key};
+  Service service{scheduler, loaded.tokenizer};
+  service.model = model_name(args);
   service.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  service.model_bytes = model_bytes;
+  service.sampling = default_sampling(args.path);
+  service.timeout_seconds = timeout;
+  service.max_requests = options.n_slots + options.max_queue;
+  service.api_key = args.api_key;
   find_chat_family(family, service);
   add_routes(http, service);
   http.start();

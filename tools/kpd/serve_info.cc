@@ -81,6 +81,7 @@ HttpReply serve_metrics(const Service& service, const HttpRequest&) {
   add("requests_waiting", "gauge", "Answers waiting.", n(s.waiting));
   add("slots", "gauge", "Answers computed at once at most.", n(s.n_slots));
   add("context_tokens", "gauge", "Tokens of a prompt and its answer at most.", n(s.context));
+  add("model_bytes", "gauge", "Memory of the weights.", n(service.model_bytes));
   add("cache_bytes", "gauge", "Memory of the cache of keys and values.", n(s.cache_bytes));
   return reply;
 }
