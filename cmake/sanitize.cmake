@@ -10,3 +10,6 @@ if(KPD_BUILD_FUZZ)
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+if(KPD_SANITIZE OR KPD_BUILD_FUZZ)
+  add_compile_definitions(KPD_FEWER_TARGETS)  # src/base/targets.h
+endif()

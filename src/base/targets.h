@@ -6,8 +6,15 @@
 // cores' pipes in our loops).
 #pragma once
 
+// Builds for sanitizers and fuzzers look for faults of memory, of which a vector width has the same in each target; they keep one besides
+// the scalar reference and compile in half the time.
 #ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#define KPD_UNUSED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#ifdef KPD_FEWER_TARGETS
+#define HWY_DISABLED_TARGETS (KPD_UNUSED_TARGETS | HWY_SSE4 | HWY_AVX3)
+#else
+#define HWY_DISABLED_TARGETS KPD_UNUSED_TARGETS
+#endif
 #endif
 
 // True in the per-target region of a target without vectors: kernels forward to their scalar reference there.

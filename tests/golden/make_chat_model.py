@@ -24,6 +24,19 @@ MERGES = [("t", "h"), ("th", "e")]  # a GGUF file cannot hold an empty list
 START, END = 258, 259
 CONTEXT, STEPS = 256, 500
 PROMPTS = [("You may", False), ("Derivative", False), ("What is a derivative work?", True), ("What is this?", True)]  # text, is a chat
+# What tests/cli/llm_test.py gives to `kpd eval --task`, as lm-eval puts it to the model.
+TASK_ITEMS = {
+    "hellaswag": [
+        ("Law: The License. You may reproduce and distribute", ["copies of the Work.", "soup.", "the the th\u00e9 the.",
+                                                                "copies of the Work or Derivative Works."]),
+        ("Cooking. Add the" + " term or condition" * 15, ["salt.", "Work", "entity.", "or any of the Work"]),
+    ],
+    "piqa": [
+        ("Question: What shall a License mean?\nAnswer:", ["the terms and conditions ", "a ladder"]),
+        ("Question: dresser\nAnswer:", ["any of the Work", "any of the Work, twice"]),
+    ],
+    "lambada": [("Derivative Works or Derivative", ["Works"]), ("and distribute the  ", ["Work."])],
+}
 
 
 def byte_tokenizer():
@@ -76,6 +89,25 @@ def answers(model, tokenizer):
         print(row["smallest_lead"], repr(row["text"]))
         rows.append(row)
     return rows
+
+
+def log_likelihood(model, tokenizer, context, ending):
+    """As lm-evaluation-harness: TemplateLM._encode_pair and HFLM._loglikelihood_tokens, one request alone."""
+    spaces = len(context) - len(context.rstrip())
+    ending = context[len(context) - spaces:] + " " + ending
+    context = context[:len(context) - spaces]
+    whole, before = tokenizer.encode(context + ending).ids, len(tokenizer.encode(context).ids)
+    whole = whole[-(CONTEXT + 1):] if len(whole) > CONTEXT + 1 else whole
+    n = len(tokenizer.encode(context + ending).ids) - before
+    with torch.no_grad():
+        rows = model(torch.tensor([whole[:-1]])).logits[0, -n:].log_softmax(-1)
+    targets = torch.tensor(whole[-n:])
+    return {"log_likelihood": rows.gather(1, targets[:, None]).sum().item(), "greedy": bool((rows.argmax(-1) == targets).all())}
+
+
+def task_scores(model, tokenizer):
+    return {task: [[log_likelihood(model, tokenizer, context, e) for e in endings] for context, endings in items]
+            for task, items in TASK_ITEMS.items()}
 
 
 def permuted(w, heads):
@@ -132,6 +164,7 @@ def main():
     if sys.argv[1:] == ["--only-expected"]:
         model = tf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
         write_json(folder / "expected.json", answers(model.eval(), tokenizer))
+        write_json(folder / "tasks.json", task_scores(model, tokenizer))
         return
     torch.manual_seed(3)
     config = tf.LlamaConfig(vocab_size=END + 1, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
@@ -150,6 +183,7 @@ def main():
         "tokenizer_config.json": dict(bos_token=SPECIALS[0], eos_token=SPECIALS[1], add_bos_token=False, chat_template=TEMPLATE,
                                       tokenizer_class="PreTrainedTokenizerFast"),
         "expected.json": answers(model, tokenizer),
+        "tasks.json": task_scores(model, tokenizer),
     }
     for name, content in files.items():
         write_json(folder / name, content)

@@ -1,4 +1,4 @@
-// tools: `kpd eval`, how good a language model is: perplexity of a text, divergence from a reference.
+// tools: `kpd eval`, how good a language model is: perplexity of a text, divergence from a reference, tasks (eval_task.cc).
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "commands.h"
+#include "eval_task.h"
 #include "files.h"
 #include "kpd/io/file.h"
 #include "kpd/llm/evaluate.h"
@@ -21,6 +22,7 @@ namespace {
 struct EvalArgs {
   CommonOptions common;
   ModelOptions model;
+  TaskArgs task;
   std::vector<std::string> models, protocols, caches;
   std::string text, ctx, windows, reference;
 };
@@ -108,7 +110,15 @@ std::vector<Configuration> make_configurations(const EvalArgs& args) {
   return all;
 }
 
+int run_eval_task(const EvalArgs& args) {
+  if (args.models.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+  if (!args.text.empty() || !args.reference.empty() || !args.protocols.empty() || !args.ctx.empty() || !args.windows.empty())
+    usage("--task: --text, --protocol, --ctx, --windows and --reference belong to perplexity; give one or the other");
+  return run_tasks(args.task, args.models, args.caches, args.model, args.common);
+}
+
 int run_eval(const EvalArgs& args) {
+  if (args.task.chosen()) return run_eval_task(args);
   const std::vector<Configuration> all = make_configurations(args);
   const int threads = args.common.threads();
   const bool compares = !args.reference.empty() || !args.caches.empty();
@@ -156,7 +166,7 @@ int run_eval(const EvalArgs& args) {
 
 Command eval_command() {
   return {"eval",
-          "perplexity of a language model on a text, divergence from a reference",
+          "perplexity of a language model on a text, divergence from a reference, tasks",
           {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 256 --windows 4"},
           [](CLI::App& app) {
             auto args = std::make_shared<EvalArgs>();
@@ -170,6 +180,7 @@ Command eval_command() {
                 "also the KL divergence of MODEL from MODEL2 (exact, f32 cache)");
             add(app, "--kv", args->caches, "SPEC",
                 "cache of keys and values: f32 (default), f16, bf16; may be given several times");
+            args->task.add_options(app);
             args->model.add_arithmetic(app, "fast; exact where models or caches are compared");
             args->model.add_chunk(app);
             args->common.add_threads(app);

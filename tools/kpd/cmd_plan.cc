@@ -154,13 +154,11 @@ Subject read_subject(const PlanArgs& args) {
   return subject;
 }
 
-// Values of keys and values that one sequence of ctx tokens keeps. Layers with a window keep that much.
+// Values of keys and values that one sequence of ctx tokens keeps: kpd's caches grow by blocks of 64 tokens and keep all of
+// them, in layers with a window too.
 double cache_values(const llm::ModelDescription& d, uint64_t ctx) {
-  double tokens = 0;
-  for (const llm::LayerDescription& layer : d.layers) {
-    tokens += static_cast<double>(layer.window > 0 ? std::min<uint64_t>(layer.window, ctx) : ctx);
-  }
-  return 2 * static_cast<double>(d.n_kv_heads * d.head_dim) * tokens;
+  const double tokens = static_cast<double>((ctx + 63) / 64 * 64);
+  return 2 * static_cast<double>(d.n_layers * d.n_kv_heads * d.head_dim) * tokens;
 }
 
 // What people have: one machine of a common size, or 80 GB accelerators.

@@ -1,0 +1,63 @@
+// llm: how often a model prefers the right ending: HellaSwag, PIQA and LAMBADA, scored as lm-evaluation-harness does it.
+//
+// An ending follows its context behind one space. Context and ending are encoded together, and what lies behind the context's
+// own number of tokens is scored; space at the end of a context counts to the ending. acc takes the largest log-likelihood,
+// acc_norm the largest per character of the ending. LAMBADA: acc is the share of last words that are the likeliest token by
+// token. HellaSwag's context is taken as it stands in llama.cpp's file, where lm-eval's data set begins its last part by a
+// capital.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kpd/llm/model.h"
+
+namespace kpd::llm {
+
+enum class Task { kHellaswag, kPiqa, kLambada };
+const char* task_name(Task task);          // "hellaswag", "piqa", "lambada"
+Task parse_task(const std::string& name);  // throws Error(kInvalidArgument) listing the names
+
+struct TaskItem {
+  std::string context;
+  std::vector<std::string> endings;  // without the space before them
+  size_t right = 0;                  // index of the right one
+};
+
+// HellaSwag: llama.cpp's text file, six lines an item: context, number of the right ending, four endings. PIQA: JSON lines with
+// goal, sol1, sol2, and a label, or `labels` with a 0 or 1 a line. LAMBADA: JSON lines with text. limit 0: all items. `name` is
+// the file, for errors. Throws Error(kCorruptData) naming the line, and for no items.
+std::vector<TaskItem> read_task(Task task, std::string_view data, std::string_view labels, std::string_view name,
+                                size_t limit = 0);
+
+struct TaskOptions {
+  size_t chunk = 512;  // tokens of a context per step
+  std::string cache = "f32";
+};
+
+struct ItemScore {
+  std::vector<double> log_likelihoods;  // of each ending, natural logarithm
+  bool greedy = false;                  // the right ending's tokens are the likeliest ones
+  size_t pick = 0, pick_norm = 0;       // by sum, and by sum per character
+};
+
+struct TaskResult {
+  std::vector<ItemScore> items;  // of those done
+  double acc = 0, acc_stderr = 0;
+  double acc_norm = 0, acc_norm_stderr = 0;  // not of LAMBADA
+  double perplexity = 0;                     // of LAMBADA's last words
+  size_t tokens = 0;                         // that went through the model
+  double seconds = 0;
+};
+
+// The endings of an item are one batch behind their common beginning, which is computed once. Contexts that are too long for
+// the model lose their beginning. progress(items done) returns false to end with what there is (at least one item). Throws
+// Error(kInvalidArgument) for an ending that adds no token or is longer than the model's context, and for no items.
+TaskResult run_task(Model& model, const Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
+                    const TaskOptions& options, const std::function<bool(size_t)>& progress);
+
+}  // namespace kpd::llm
