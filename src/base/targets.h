@@ -6,8 +6,8 @@
 // cores' pipes in our loops).
 #pragma once
 
-// Builds for sanitizers and fuzzers look for faults of memory, of which a vector width has the same in each target; they keep one besides
-// the scalar reference and compile in half the time.
+// Builds for sanitizers and fuzzers look for faults of memory, of which a vector width has the same in each target; they keep
+// one besides the scalar reference and compile in half the time.
 #ifndef HWY_DISABLED_TARGETS
 #define KPD_UNUSED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #ifdef KPD_FEWER_TARGETS
