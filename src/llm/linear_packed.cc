@@ -1,8 +1,12 @@
 // llm: fast arithmetic. Block types that have a whole-number product are laid out for it and their input becomes 8-bit codes;
 // plain floats are laid out for the float product.
-#include <array>
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <mutex>
+#include <new>
 #include <vector>
 
 #include "kernels/float_product.h"
@@ -13,12 +17,53 @@
 namespace kpd::llm {
 namespace {
 
-struct AlignedDelete {
-  void operator()(uint8_t* p) const { ::operator delete[](p, std::align_val_t{64}); }
-};
-using AlignedBytes = std::unique_ptr<uint8_t, AlignedDelete>;
+// Packed weights lie one behind the other in large pieces of memory for which huge pages are asked: a step reads all of them
+// once, and with pages of 4 KiB every page is a miss of the address cache.
+class Piece {
+ public:
+  explicit Piece(size_t size) : size_(size) {
+    data_ = static_cast<uint8_t*>(::operator new[](size, std::align_val_t{kHugePage}));
+    madvise(data_, size, MADV_HUGEPAGE);  // advice only: where it is not taken, all is as before
+  }
+  ~Piece() { ::operator delete[](data_, std::align_val_t{kHugePage}); }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
 
-AlignedBytes aligned_bytes(size_t n) { return AlignedBytes(static_cast<uint8_t*>(::operator new[](n, std::align_val_t{64}))); }
+  // Null if n bytes no longer fit.
+  uint8_t* take(size_t n) {
+    n = (n + 63) / 64 * 64;
+    if (n > size_ - used_) return nullptr;
+    used_ += n;
+    return data_ + used_ - n;
+  }
+
+  static constexpr size_t kHugePage = size_t{2} << 20;
+
+ private:
+  uint8_t* data_;
+  size_t size_, used_ = 0;
+};
+
+// A part of a piece, which it keeps alive.
+struct PackedBytes {
+  uint8_t* data = nullptr;
+  std::shared_ptr<Piece> piece;
+};
+
+PackedBytes packed_bytes(size_t n) {
+  constexpr size_t kPieceBytes = 8 * Piece::kHugePage;
+  static std::mutex mutex;
+  static std::weak_ptr<Piece> newest;
+  const std::lock_guard lock(mutex);
+  if (std::shared_ptr<Piece> piece = newest.lock()) {
+    if (uint8_t* data = piece->take(n)) return {data, piece};
+  }
+  const size_t size = std::max(kPieceBytes, (n + Piece::kHugePage - 1) / Piece::kHugePage * Piece::kHugePage);
+  auto piece = std::make_shared<Piece>(size);
+  uint8_t* data = piece->take(n);
+  newest = piece;
+  return {data, piece};
+}
 
 // Tile after tile of source rows, contiguous, through pack(rows, n, tile's place).
 template <class Pack>
@@ -59,11 +104,11 @@ class IntegerMatrix : public WeightMatrix {
   IntegerMatrix(const WeightSource& source, int n_threads) : WeightMatrix(source.rows.size(), source.n_in) {
     matrix_ = {*kernels::int_layout(source.type), nullptr, n_out(), n_in()};
     size_ = kernels::packed_bytes(matrix_.layout, n_out(), n_in());
-    data_ = aligned_bytes(size_);
-    matrix_.bytes = data_.get();
+    data_ = packed_bytes(size_);
+    matrix_.bytes = data_.data;
     const size_t tile_bytes = kernels::tile_bytes(matrix_.layout, n_in());
     pack_by_tiles(source, kernels::kTileOutputs, n_threads, [&](std::span<const uint8_t> rows, size_t n, size_t tile) {
-      kernels::pack_tiles(source.type, rows, n, n_in(), 0, 1, {data_.get() + tile * tile_bytes, tile_bytes});
+      kernels::pack_tiles(source.type, rows, n, n_in(), 0, 1, {data_.data + tile * tile_bytes, tile_bytes});
     });
   }
 
@@ -77,7 +122,7 @@ class IntegerMatrix : public WeightMatrix {
 
  private:
   kernels::IntMatrix matrix_;
-  AlignedBytes data_;
+  PackedBytes data_;
   size_t size_ = 0;
 };
 
@@ -90,11 +135,11 @@ class FloatMatrixWeights : public WeightMatrix {
   FloatMatrixWeights(const WeightSource& source, int n_threads) : WeightMatrix(source.rows.size(), source.n_in) {
     matrix_ = {dtype_of(source.type), nullptr, n_out(), n_in()};
     size_ = kernels::float_packed_bytes(matrix_.dtype, n_out(), n_in());
-    data_ = aligned_bytes(size_);
-    matrix_.bytes = data_.get();
+    data_ = packed_bytes(size_);
+    matrix_.bytes = data_.data;
     const size_t tile_bytes = kernels::float_packed_bytes(matrix_.dtype, tile(), n_in());
     pack_by_tiles(source, tile(), n_threads, [&](std::span<const uint8_t> rows, size_t n, size_t at) {
-      kernels::pack_float_tiles(matrix_.dtype, rows, n, n_in(), 0, 1, {data_.get() + at * tile_bytes, tile_bytes});
+      kernels::pack_float_tiles(matrix_.dtype, rows, n, n_in(), 0, 1, {data_.data + at * tile_bytes, tile_bytes});
     });
   }
 
@@ -108,7 +153,7 @@ class FloatMatrixWeights : public WeightMatrix {
 
  private:
   kernels::FloatMatrix matrix_;
-  AlignedBytes data_;
+  PackedBytes data_;
   size_t size_ = 0;
 };
 
