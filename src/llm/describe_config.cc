@@ -69,7 +69,9 @@ class Config {
     return values;
   }
   [[noreturn]] void wrong(const char* key, const std::string& expected) const {
-    std::string text = object_[key].dump(-1, ' ', true, Json::error_handler_t::replace);
+    // The value may stand in another part of the file.
+    const auto it = object_.find(key);
+    std::string text = it == object_.end() ? "not as it should be" : it->dump(-1, ' ', true, Json::error_handler_t::replace);
     if (text.size() > 60) text = text.substr(0, 60) + "...";
     fail(ErrorCode::kCorruptData, file_, ": ", prefix_, key, " is ", text, ", expected ", expected);
   }
@@ -119,7 +121,9 @@ RopeDescription read_rope(const Config& top, const Config* scaling, double theta
   rope.theta = scaling != nullptr ? scaling->real("rope_theta", theta) : theta;
   double part = top.real("partial_rotary_factor", 1);
   if (scaling != nullptr) part = scaling->real("partial_rotary_factor", part);
-  if (!(part > 0) || part > 1) top.wrong("partial_rotary_factor", "more than 0, at most 1");
+  if (!(part > 0) || part > 1)
+    (scaling != nullptr && scaling->has("partial_rotary_factor") ? *scaling : top)
+        .wrong("partial_rotary_factor", "more than 0, at most 1");
   rope.n_rotated = static_cast<size_t>(static_cast<double>(d.head_dim) * part);
   if (scaling == nullptr) return rope;
   rope.kind = rope_kind(scaling->text("rope_type", scaling->text("type", "default")), top);
@@ -127,7 +131,7 @@ RopeDescription read_rope(const Config& top, const Config* scaling, double theta
   if (rope.kind != RopeKind::kLongRope) rope.factor = scaling->real("factor");
   rope.original_context =
       scaling->size("original_max_position_embeddings", top.size("original_max_position_embeddings", d.max_context));
-  if (rope.original_context == 0) top.wrong("original_max_position_embeddings", "more than 0");
+  if (rope.original_context == 0) scaling->wrong("original_max_position_embeddings", "more than 0");
   if (rope.kind == RopeKind::kLlama3) {
     rope.low_freq_factor = scaling->real("low_freq_factor");
     rope.high_freq_factor = scaling->real("high_freq_factor");
@@ -230,6 +234,8 @@ Json parse(std::string_view text, std::string_view file) {
     return top;
   } catch (const Json::parse_error& e) {
     fail(ErrorCode::kCorruptData, file, ": byte ", e.byte > 0 ? e.byte - 1 : 0, ": not valid JSON here");
+  } catch (const Json::out_of_range&) {
+    fail(ErrorCode::kCorruptData, file, ": a number beyond what a double holds");
   }
 }
 

@@ -99,6 +99,7 @@ TEST(Describe, Refusals) {
       R"("rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1], "original_max_position_embeddings": 64})",
       ErrorCode::kCorruptData, "factors");
   refused("Qwen2ForCausalLM", R"("layer_types": ["full_attention"])", ErrorCode::kCorruptData, "layer_types");
+  refused("LlamaForCausalLM", R"("rope_theta": 1e706)", ErrorCode::kCorruptData, "beyond what a double holds");
   EXPECT_THROW(describe_config("{", "config.json"), Error);
   EXPECT_THROW(describe_config("[]", "config.json"), Error);
   EXPECT_THROW(describe_config("{}", "config.json"), Error);
