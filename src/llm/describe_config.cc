@@ -1,16 +1,14 @@
 // llm: config.json of a Hugging Face checkpoint, as transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters, per layer
 // type) write it.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "kpd/base/error.h"
 #include "kpd/llm/model_description.h"
 #include "llm/families.h"
+#include "llm/json.h"
 
 namespace kpd::llm {
 namespace {
-
-using Json = nlohmann::json;
 
 // An object of the file with typed access; every refusal names file and key.
 class Config {
@@ -227,18 +225,6 @@ void read_attention(const Config& top, ModelDescription& d) {
   d.logit_softcap = static_cast<float>(top.real("final_logit_softcapping", 0));
 }
 
-Json parse(std::string_view text, std::string_view file) {
-  try {
-    Json top = Json::parse(text);
-    if (!top.is_object()) fail(ErrorCode::kCorruptData, file, ": expected an object");
-    return top;
-  } catch (const Json::parse_error& e) {
-    fail(ErrorCode::kCorruptData, file, ": byte ", e.byte > 0 ? e.byte - 1 : 0, ": not valid JSON here");
-  } catch (const Json::out_of_range&) {
-    fail(ErrorCode::kCorruptData, file, ": a number beyond what a double holds");
-  }
-}
-
 const Family& read_family(const Json& top, std::string_view file) {
   const auto it = top.find("architectures");
   if (it == top.end() || !it->is_array() || it->empty() || !it->front().is_string()) {
@@ -250,7 +236,8 @@ const Family& read_family(const Json& top, std::string_view file) {
 }  // namespace
 
 ModelDescription describe_config(std::string_view json, std::string_view name) {
-  const Json parsed = parse(json, name);
+  const Json parsed = parse_json(json, std::string(name));
+  if (!parsed.is_object()) fail(ErrorCode::kCorruptData, name, ": expected an object");
   const Family& family = read_family(parsed, name);
   const Config top(parsed, name);
   ModelDescription d = describe_family(family);

@@ -3,12 +3,12 @@
 #include "kpd/llm/evaluate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
+#include "llm/clock.h"
 
 namespace kpd::llm {
 namespace {
@@ -199,7 +199,7 @@ Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan, 
     fail(ErrorCode::kInvalidArgument, "the reference has a vocabulary of ", reference->description().n_vocabulary,
          ", the model one of ", model.description().n_vocabulary);
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   Run run(model, reference, plan);
   std::vector<Score> scores;
   size_t done = 0;
@@ -210,7 +210,7 @@ Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan, 
   }
   Evaluation e;
   summarize(plan, scores, done, reference != nullptr, e);
-  e.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  e.seconds = since(start);
   return e;
 }
 

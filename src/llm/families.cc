@@ -58,8 +58,6 @@ const Family& find_family(std::string_view architecture, std::string_view file, 
 
 }  // namespace
 
-std::span<const Family> families() { return kFamilies; }
-
 const Family& family_of_architecture(std::string_view architecture, std::string_view file) {
   return find_family(architecture, file, &Family::architecture);
 }

@@ -34,8 +34,6 @@ struct Family {
   Activation activation = Activation::kSilu;
 };
 
-std::span<const Family> families();
-
 // By config.json's architecture or GGUF's; throws Error(kUnsupported) that names `file` and lists what there is.
 const Family& family_of_architecture(std::string_view architecture, std::string_view file);
 const Family& family_of_gguf(std::string_view architecture, std::string_view file);

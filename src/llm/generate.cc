@@ -1,16 +1,12 @@
 #include "kpd/llm/generate.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "kpd/base/error.h"
+#include "llm/clock.h"
 
 namespace kpd::llm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Kept at the front when the context is shifted: attention leans on the first tokens (Xiao et al., arXiv:2309.17453).
 constexpr size_t kSinkTokens = 4;

@@ -2,12 +2,11 @@
 // by one, giving back the mapped pages of each before the next is read.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
+#include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/quant/blocks.h"
 #include "llm/model_parts.h"
@@ -174,14 +173,6 @@ class Loader {
   bool gguf_;
 };
 
-std::string read_text_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) fail(ErrorCode::kIo, path.string(), ": cannot be read; expected the model's configuration");
-  return text.str();
-}
-
 // Of names, types, shapes and sixteen bytes of every tensor.
 std::string make_fingerprint(const std::string& configuration, std::span<const io::WeightEntry> tensors) {
   std::string text = configuration;
@@ -227,7 +218,8 @@ Model Model::load(const std::string& path, const LoadOptions& options) {
     configuration = gguf_configuration(metadata);
   } else {
     const fs::path file = fs::path(path) / "config.json";
-    configuration = read_text_file(file);
+    const io::MappedFile mapped = io::map_file(file.string());
+    configuration.assign(mapped.bytes().begin(), mapped.bytes().end());
     parts->description = describe_config(configuration, file.string());
   }
   parts->arithmetic = options.arithmetic;

@@ -9,14 +9,11 @@
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
+#include "llm/clock.h"
 #include "llm/scheduler_slots.h"
 
 namespace kpd::llm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Logits kept at once: prompts that are scored want those of every row.
 constexpr size_t kMaxLogits = size_t{1} << 24;

@@ -7,14 +7,12 @@
 
 #include "io/text.h"
 #include "kpd/base/error.h"
-#include "kpd/base/limits.h"
 #include "kpd/io/file.h"
 #include "llm/unicode.h"
 
 namespace kpd::llm {
 namespace {
 
-constexpr int kMaxDepth = 64;
 constexpr uint64_t kMaxTokenId = (1 << 22) - 1;
 // Vocabularies have gaps; a few bytes of JSON may not ask for the table of millions of tokens.
 constexpr uint64_t kMaxSparseId = 1 << 16, kMaxIdsPerToken = 4;
@@ -271,24 +269,6 @@ std::unique_ptr<TokenizerParts> read_parts(std::string_view tokenizer, std::stri
 }
 
 }  // namespace
-
-Json parse_json(std::string_view text, const std::string& file) {
-  const Limits limits;
-  if (text.size() > limits.max_header_bytes) {
-    fail(ErrorCode::kLimitExceeded, file, ": ", text.size(), " bytes of JSON, the limit is ", limits.max_header_bytes);
-  }
-  const Json::parser_callback_t check_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) fail(ErrorCode::kLimitExceeded, file, ": JSON of more than ", kMaxDepth, " levels");
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), check_depth);
-  } catch (const Json::parse_error& e) {
-    fail(ErrorCode::kCorruptData, file, ": byte ", e.byte > 0 ? e.byte - 1 : 0, ": not valid JSON here");
-  } catch (const Json::exception&) {
-    fail(ErrorCode::kCorruptData, file, ": a number in the JSON is out of range");
-  }
-}
 
 JsonPart JsonPart::member(const char* key) const {
   static const Json kNull;

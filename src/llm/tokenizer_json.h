@@ -2,18 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "llm/json.h"
 #include "llm/tokenizer_parts.h"
 
 namespace kpd::llm {
-
-using Json = nlohmann::json;
-
-// Throws Error(kCorruptData) if it is not JSON, Error(kLimitExceeded) if it is too large or too deep.
-Json parse_json(std::string_view text, const std::string& file);
 
 // A value and where it stands ("tokenizer.json: model.vocab").
 class JsonPart {

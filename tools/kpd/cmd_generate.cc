@@ -72,7 +72,6 @@ class Session {
     options_.context_shift = args.context_shift;
     options_.stop = args.stop;
     options_.sampling = sampling(args);
-    loaded_.model.set_planned_context(0);
     cache_ = as_usage("--kv", [&] { return loaded_.model.make_cache(args.kv.empty() ? "f16" : args.kv, options_.context); });
   }
 

@@ -9,7 +9,7 @@
 namespace kpd::tool {
 
 struct ModelOptions {
-  std::string arithmetic_text, ctx_text, chunk_text;
+  std::string arithmetic_text, chunk_text;
 
   void add_arithmetic(CLI::App& app, const char* otherwise);
   void add_chunk(CLI::App& app);
