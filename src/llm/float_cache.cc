@@ -87,9 +87,23 @@ void FloatCache::own_block(Sequence& s, size_t index) {
   s.blocks[index] = copy;
 }
 
+// Copies that must be made so that each sequence that writes to a shared block has it alone: `written` names the block once a
+// writer. Where all its holders write, the last of them keeps it.
+size_t FloatCache::n_copies(std::vector<uint32_t> written) const {
+  std::sort(written.begin(), written.end());
+  size_t n = 0;
+  for (size_t i = 0, end; i < written.size(); i = end) {
+    end = i;
+    while (end < written.size() && written[end] == written[i]) ++end;
+    n += std::min(end - i, pool_.n_holders(written[i]) - 1);
+  }
+  return n;
+}
+
 void FloatCache::begin(const CacheBatch& batch) {
   drop_pending();
   size_t needed = 0;
+  std::vector<uint32_t> written;  // shared blocks, once a writer
   std::vector<SequenceId> seen;
   for (const CacheBatch::Part& part : batch.parts) {
     if (std::find(seen.begin(), seen.end(), part.sequence) != seen.end()) {
@@ -105,9 +119,10 @@ void FloatCache::begin(const CacheBatch& batch) {
     const auto it = sequences_.find(part.sequence);
     const size_t length = it == sequences_.end() ? 0 : it->second.length;
     needed += blocks_for(length + part.positions.size()) - blocks_for(length);
-    if (length % kBlockTokens != 0 && pool_.shared(it->second.blocks.back())) ++needed;
+    if (!part.positions.empty() && length % kBlockTokens != 0 && pool_.shared(it->second.blocks.back()))
+      written.push_back(it->second.blocks.back());
   }
-  pool_.require(needed);
+  pool_.require(needed + n_copies(std::move(written)));
   size_t row = 0;
   for (const CacheBatch::Part& part : batch.parts) {
     Sequence& s = sequences_[part.sequence];

@@ -24,6 +24,7 @@ class BlockPool {
   void share(uint32_t block) { ++counts_[block]; }
   void release(uint32_t block);
   bool shared(uint32_t block) const { return counts_[block] > 1; }
+  size_t n_holders(uint32_t block) const { return counts_[block]; }
   uint8_t* data(uint32_t block) { return blocks_[block].get(); }
   const uint8_t* data(uint32_t block) const { return blocks_[block].get(); }
   size_t block_bytes() const { return block_bytes_; }
@@ -76,6 +77,7 @@ class FloatCache final : public KvCache {
   void attend_item(size_t layer, const Item& item, const float* q, float* out, const AttendOptions& options) const;
   void attend_split(size_t layer, std::span<const Item> items, const float* q, float* out, const AttendOptions& options) const;
   std::vector<Item> make_items(size_t layer, const AttendOptions& options) const;
+  size_t n_copies(std::vector<uint32_t> written) const;
   void own_block(Sequence& sequence, size_t index);
   void drop_pending();
   void forget_if_empty(SequenceId sequence);

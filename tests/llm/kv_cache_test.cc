@@ -117,6 +117,38 @@ TEST(KvCache, ForksShareUntilOneWrites) {
   EXPECT_THROW(cache->fork(0, 2, 102), Error);
 }
 
+// A cache that is exactly large enough for what its sequences hold apart: four begin alike and part in one step.
+TEST(KvCache, AFullCacheLetsSharersPart) {
+  const auto cache = make_cache("f32", std::span(&kLayer, 1), 64 * 4, 1);
+  const auto ids = count(0, 10);
+  append(*cache, 0, ids, kPlain, 1);
+  for (SequenceId id = 1; id < 4; ++id) cache->fork(0, id, 10);
+  const std::vector<int32_t> next = {10}, first = {0};
+  CacheBatch batch;
+  std::vector<float> k, v;
+  std::vector<float> q, out(4 * kHeads * kDim);
+  for (SequenceId id = 0; id < 4; ++id) {
+    batch.parts.push_back({id, next});
+    const auto a = key(100 + id), b = value(100 + id), c = random_rows(kHeads * kDim, 7);
+    k.insert(k.end(), a.begin(), a.end());
+    v.insert(v.end(), b.begin(), b.end());
+    q.insert(q.end(), c.begin(), c.end());
+  }
+  cache->begin(batch);
+  cache->attend(0, q.data(), k.data(), v.data(), out.data(), kPlain);
+  cache->commit();
+  for (SequenceId id = 0; id < 4; ++id) {
+    auto own = ids;
+    own.push_back(100 + id);
+    expect_attention(std::span(out).subspan(id * kHeads * kDim, kHeads * kDim), own, kPlain, 7);
+  }
+  cache->crop(3, 0);
+  cache->fork(0, 3, 10);
+  // Three blocks are held, one of them twice, and one is left: one writer may copy, another sequence may not begin beside it.
+  EXPECT_THROW(cache->begin({{{3, next}, {4, first}}}), Error);
+  cache->begin({{{3, next}}});
+}
+
 TEST(KvCache, CropForgetsTheEnd) {
   const auto cache = make_cache("f32", std::span(&kLayer, 1), 256, 1);
   const auto ids = count(0, 150);
