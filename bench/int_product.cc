@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,7 @@ using namespace kpd::bench;
 constexpr size_t kSetBytes = size_t{128} << 20;
 
 struct Set {
-  std::vector<uint8_t> bytes;
+  std::unique_ptr<Pages> pages;
   std::vector<IntMatrix> matrices;
 
   Set(BlockType type, size_t n_out, size_t n_in) {
@@ -40,8 +42,8 @@ struct Set {
     }
     const IntLayout layout = *int_layout(type);
     const size_t one = packed_bytes(layout, n_out, n_in), count = std::max<size_t>(1, kSetBytes / one);
-    bytes.resize(one * count + 64);
-    uint8_t* first = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+    pages = std::make_unique<Pages>(one * count);
+    uint8_t* first = pages->data();
     pack_tiles(type, src, n_out, n_in, 0, (n_out + kTileOutputs - 1) / kTileOutputs, {first, one});
     for (size_t i = 0; i < count; ++i) {
       if (i > 0) std::memcpy(first + i * one, first, one);
@@ -54,7 +56,7 @@ struct Shape {
   size_t n_out, n_in;
 };
 
-void measure(BlockType type, Shape shape, int n_threads, const std::vector<uint64_t>& array) {
+void measure(BlockType type, Shape shape, int n_threads, std::span<uint64_t> array) {
   const size_t block = block_type_info(type).block_values;
   if (shape.n_in % block != 0) return;
   const Set set(type, shape.n_out, shape.n_in);
@@ -100,9 +102,12 @@ int main(int argc, char** argv) {
       "| "
       "16 | 512 |\n|---|---|---|---|---|---|---|---|---|\n",
       active_isa().c_str());
-  const std::vector<uint64_t> array(size_t{1} << 21, 1);
-  for (const BlockType type : {BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kIQ4_NL, BlockType::kIQ4_XS, BlockType::kQ4_K,
-                               BlockType::kQ5_0, BlockType::kQ5_1, BlockType::kQ5_K, BlockType::kQ6_K, BlockType::kQ8_0}) {
+  const Pages pages(kSetBytes);
+  const std::span<uint64_t> array = pages.words();
+  std::fill(array.begin(), array.end(), 1);
+  for (const BlockType type :
+       {BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kIQ4_NL, BlockType::kIQ4_XS, BlockType::kQ4_K, BlockType::kQ5_0,
+        BlockType::kQ5_1, BlockType::kQ5_K, BlockType::kQ6_K, BlockType::kQ8_0, BlockType::kQ2_K, BlockType::kQ3_K}) {
     if (argc > 1 && std::string(argv[1]) != "all" && std::string(argv[1]) != block_type_info(type).name) continue;
     for (const int n_threads : {1, 2}) {
       if (argc > 2 && std::atoi(argv[2]) != n_threads) continue;

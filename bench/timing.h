@@ -1,6 +1,7 @@
 // bench: time and the machine's limits, measured beside the kernels.
 #pragma once
 
+#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
@@ -8,7 +9,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <new>
+#include <span>
 
 #include "kpd/base/threads.h"
 
@@ -27,8 +29,28 @@ inline double seconds(int n_threads, const std::function<void()>& fn) {
   return now() - start;
 }
 
+// Zeros in huge pages where the system has them, as the models' packed weights are.
+class Pages {
+ public:
+  explicit Pages(size_t n_bytes) : size_(n_bytes) {
+    void* data = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    madvise(data, size_, MADV_HUGEPAGE);
+    data_ = static_cast<uint8_t*>(data);
+  }
+  ~Pages() { munmap(data_, size_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  uint8_t* data() const { return data_; }
+  std::span<uint64_t> words() const { return {reinterpret_cast<uint64_t*>(data_), size_ / 8}; }
+
+ private:
+  uint8_t* data_;
+  size_t size_;
+};
+
 // Reads the array once, as a limit for what streams from memory.
-inline void read_all(const std::vector<uint64_t>& data, int n_threads) {
+inline void read_all(std::span<const uint64_t> data, int n_threads) {
   constexpr size_t kChunk = size_t{1} << 17;
   static std::atomic<uint64_t> sink;
   parallel_for(data.size() / kChunk, n_threads, [&](size_t chunk, int) {

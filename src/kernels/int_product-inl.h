@@ -39,7 +39,7 @@ struct Codes {
 //   kHasMin
 //   kPairSums    pairs that 16 bits hold; 0: weights are signed and every pair goes to 32 bits at once
 //   kOffset      what codes have above the weights; 0 for signed
-//   scales       loads the scales of the tile's outputs
+//   scales       loads the scales of the tile's outputs, one a part, and their minima
 //   codes        loads a step: unsigned codes (the signed ones as two's complement)
 
 HWY_INLINE void load_nibbles(const uint8_t* chunk, VU8* low, VU8* high) {
@@ -73,27 +73,27 @@ HWY_INLINE void look_up_levels(VU8* low, VU8* high) {
 struct WithScale {
   static constexpr size_t kParts = 1, kCodes = 32;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF*) { load_f16(block, d[0]); }
+  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF (*)[kVecs]) { load_f16(block, d[0]); }
 };
 
 struct WithMin {
   static constexpr size_t kParts = 1, kCodes = 64;
   static constexpr bool kHasMin = true;
-  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF* m) {
+  static HWY_INLINE void scales(const uint8_t*, const uint8_t* block, VF (*d)[kVecs], VF (*m)[kVecs]) {
     load_f16(block, d[0]);
-    load_f16(block + 32, m);
+    load_f16(block + 32, m[0]);
   }
 };
 
 struct WithMultipliers {
   static constexpr size_t kParts = 1, kCodes = 32;
   static constexpr bool kHasMin = true;
-  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF* m) {
+  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF (*m)[kVecs]) {
     load_f16(header, d[0]);
-    load_f16(header + 32, m);
+    load_f16(header + 32, m[0]);
     for (size_t v = 0; v < kVecs; ++v) {  // exact: 11 bits times 6
       d[0][v] = hn::Mul(d[0][v], load_8bit<uint8_t>(block + v * kLanes));
-      m[v] = hn::Neg(hn::Mul(m[v], load_8bit<uint8_t>(block + 16 + v * kLanes)));
+      m[0][v] = hn::Neg(hn::Mul(m[0][v], load_8bit<uint8_t>(block + 16 + v * kLanes)));
     }
   }
 };
@@ -146,7 +146,7 @@ struct Q4TableK {
   static constexpr size_t kParts = 1, kPairSums = 0;
   static constexpr bool kHasMin = false;
   static constexpr int kOffset = 0;
-  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF*) {
+  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF (*)[kVecs]) {
     load_f16(header, d[0]);
     for (size_t v = 0; v < kVecs; ++v) d[0][v] = hn::Mul(d[0][v], load_8bit<int8_t>(block + v * kLanes));
   }
@@ -171,12 +171,10 @@ struct Q8 : WithScale {
 };
 
 // A scale per 16 columns.
-struct Q6K {
-  static constexpr IntLayout kLayout = IntLayout::kQ6K;
-  static constexpr size_t kParts = 2, kPairSums = 2;  // 2 * 2 * 63 * 127 = 32004
+struct WithHalves {
+  static constexpr size_t kParts = 2;
   static constexpr bool kHasMin = false;
-  static constexpr int kOffset = 32;
-  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF*) {
+  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF (*)[kVecs]) {
     VF shared[kVecs];
     load_f16(header, shared);
     for (size_t v = 0; v < kVecs; ++v) {
@@ -184,16 +182,76 @@ struct Q6K {
       d[1][v] = hn::Mul(shared[v], load_8bit<int8_t>(block + 16 + v * kLanes));
     }
   }
-  // The high bits of this step's columns are bits 4 * (kStep % 2).. of the half's chunk.
+};
+
+// Two bits of a step's columns, from bits 4 * (kStep % 2).. of its half's chunk to bits kTo..; other bits are the neighbours'.
+template <size_t kStep, int kTo>
+HWY_INLINE void load_two_bits(const uint8_t* chunks, size_t v, VU8& low, VU8& high) {
+  constexpr int kBit = kStep % 2 * 4;
+  const VU8 bits = load_bytes(chunks + kStep / 2 * 64 + v * kBytes);
+  low = move_bit<kBit, kTo>(bits);
+  high = move_bit<kBit + 2, kTo>(bits);
+}
+
+struct Q6K : WithHalves {
+  static constexpr IntLayout kLayout = IntLayout::kQ6K;
+  static constexpr size_t kPairSums = 2;  // 2 * 2 * 63 * 127 = 32004
+  static constexpr int kOffset = 32;
   template <size_t kStep>
   static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
-    constexpr size_t kBit = kStep % 2 * 4;
     const VU8 mask = hn::Set(DU8(), 0x30);
     load_nibbles(block + 32 + 64 * kStep, low, high);
     for (size_t v = 0; v < kVecs; ++v) {
-      const VU8 bits = load_bytes(block + 32 + 256 + kStep / 2 * 64 + v * kBytes);
-      low[v] = hn::Or(low[v], hn::And(move_bit<kBit, 4>(bits), mask));
-      high[v] = hn::Or(high[v], hn::And(move_bit<kBit + 2, 4>(bits), mask));
+      VU8 low_bits, high_bits;
+      load_two_bits<kStep, 4>(block + 32 + 256, v, low_bits, high_bits);
+      low[v] = hn::Or(low[v], hn::And(low_bits, mask));
+      high[v] = hn::Or(high[v], hn::And(high_bits, mask));
+    }
+  }
+};
+
+struct Q3K : WithHalves {
+  static constexpr IntLayout kLayout = IntLayout::kQ3K;
+  static constexpr size_t kPairSums = 4;
+  static constexpr int kOffset = 4;
+  template <size_t kStep>
+  static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
+    const VU8 two = hn::Set(DU8(), 3), third = hn::Set(DU8(), 4);
+    for (size_t v = 0; v < kVecs; ++v) {
+      VU8 low_bits, high_bits;
+      load_two_bits<kStep, 0>(block + 32, v, low_bits, high_bits);
+      const VU8 bits = load_bytes(block + 32 + 128 + v * kBytes);
+      low[v] = hn::Or(hn::And(low_bits, two), hn::And(move_bit<2 * kStep, 2>(bits), third));
+      high[v] = hn::Or(hn::And(high_bits, two), hn::And(move_bit<2 * kStep + 1, 2>(bits), third));
+    }
+  }
+};
+
+// A scale and a minimum per 16 columns.
+struct Q2K {
+  static constexpr IntLayout kLayout = IntLayout::kQ2K;
+  static constexpr size_t kParts = 2, kPairSums = 4;
+  static constexpr bool kHasMin = true;
+  static constexpr int kOffset = 0;
+  static HWY_INLINE void scales(const uint8_t* header, const uint8_t* block, VF (*d)[kVecs], VF (*m)[kVecs]) {
+    VF shared_d[kVecs], shared_m[kVecs];
+    load_f16(header, shared_d);
+    load_f16(header + 32, shared_m);
+    for (size_t p = 0; p < 2; ++p) {
+      for (size_t v = 0; v < kVecs; ++v) {
+        const VI32 both = load_8bit_codes(block + 16 * p + v * kLanes);
+        d[p][v] = hn::Mul(shared_d[v], hn::ConvertTo(DF(), hn::And(both, hn::Set(DI32(), 15))));
+        m[p][v] = hn::Neg(hn::Mul(shared_m[v], hn::ConvertTo(DF(), hn::ShiftRight<4>(both))));
+      }
+    }
+  }
+  template <size_t kStep>
+  static HWY_INLINE void codes(const uint8_t* block, VU8* low, VU8* high) {
+    const VU8 mask = hn::Set(DU8(), 3);
+    for (size_t v = 0; v < kVecs; ++v) {
+      load_two_bits<kStep, 0>(block + 32, v, low[v], high[v]);
+      low[v] = hn::And(low[v], mask);
+      high[v] = hn::And(high[v], mask);
     }
   }
 };
@@ -297,11 +355,12 @@ HWY_INLINE void add_block(const uint8_t* header, const uint8_t* block, const Int
   const size_t n_blocks = x.n_cols / kBlockCols;
   VI32 sums[F::kParts][R][kVecs];
   dot_block<F, kQuads>(block, Codes<R>{x.codes + row * x.n_cols + b * kBlockCols, x.n_cols}, sums);
-  VF d[F::kParts][kVecs], m[kVecs];
+  VF d[F::kParts][kVecs], m[F::kParts][kVecs];
   F::scales(header, block, d, m);
   for (size_t r = 0; r < R; ++r) {
     const size_t index = (row + r) * n_blocks + b;
-    const VF dx = hn::Set(df, x.scales[index]);
+    const float scale = x.scales[index];
+    const VF dx = hn::Set(df, scale);
     const int half_sums[2] = {x.sums[2 * index], x.sums[2 * index + 1]};
     for (size_t v = 0; v < kVecs; ++v) {
       VF term[F::kParts];
@@ -314,7 +373,13 @@ HWY_INLINE void add_block(const uint8_t* header, const uint8_t* block, const Int
         term[p] = hn::Mul(hn::ConvertTo(df, sum), hn::Mul(d[p][v], dx));
       }
       if constexpr (F::kParts == 2) term[0] = hn::Add(term[0], term[1]);
-      if constexpr (F::kHasMin) term[0] = hn::Add(term[0], hn::Mul(m[v], hn::Set(df, x.scaled_sums[index])));
+      if constexpr (F::kHasMin) {
+        VF min =
+            hn::Mul(m[0][v], hn::Set(df, F::kParts == 2 ? scale * static_cast<float>(half_sums[0]) : x.scaled_sums[index]));
+        if constexpr (F::kParts == 2)
+          min = hn::Add(min, hn::Mul(m[1][v], hn::Set(df, scale * static_cast<float>(half_sums[1]))));
+        term[0] = hn::Add(term[0], min);
+      }
       acc[r][v] = hn::Add(acc[r][v], term[0]);
     }
   }
@@ -390,6 +455,10 @@ void any_product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_
       return product<Q5K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ4K:
       return product<Q4K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+    case IntLayout::kQ2K:
+      return product<Q2K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+    case IntLayout::kQ3K:
+      return product<Q3K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ6K:
       return product<Q6K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ8:

@@ -6,6 +6,7 @@
 //   acc[r][o] += float(isum) * (d * dx)                      a format with a scale d per 32 columns
 //   acc[r][o] += float(isum) * (d * dx) + m * xs             and with a minimum: w = d q + m, xs = dx * sum of the row's codes
 //   acc[r][o] += float(isum0) * (d0 * dx) + float(isum1) * (d1 * dx)     with a scale per 16 columns
+//   acc[r][o] += ... + (m0 * (dx * s0) + m1 * (dx * s1))                 and a minimum; s0, s1: sums of the row's codes
 //
 // block after block, every operation rounded to float by itself (no fused multiply-add: once per 32 columns it costs nothing).
 // So a row's result is bitwise the same for any number of rows, any split into tiles or threads, and any instruction set; the
@@ -66,7 +67,9 @@ enum class IntLayout : uint8_t {
   kQ5,        // w = d (q - 16)            5.5: Q5_0
   kQ5Min,     // w = d q + m               6: Q5_1
   kQ5K,       // w = d sc q - dmin mc      5.625: Q5_K
-  kQ6K,       // w = d sc (q - 32)         6.5625: Q6_K, Q3_K
+  kQ2K,       // w = d sc q - dmin mc      2.625: Q2_K
+  kQ3K,       // w = d sc (q - 4)          3.5625: Q3_K
+  kQ6K,       // w = d sc (q - 32)         6.5625: Q6_K
   kQ8,        // w = d q                   8.5: Q8_0
 };
 
@@ -120,6 +123,10 @@ constexpr IntLayoutInfo int_layout_info(IntLayout layout) {
       return {1, 0, 32 + 32 + 256 + 64};
     case IntLayout::kQ5K:
       return {8, 32 + 32, 16 + 16 + 256 + 64};
+    case IntLayout::kQ2K:
+      return {8, 32 + 32, 32 + 128};
+    case IntLayout::kQ3K:
+      return {8, 32, 32 + 128 + 64};
     case IntLayout::kQ6K:
       return {8, 32, 32 + 256 + 128};
     case IntLayout::kQ8:

@@ -9,12 +9,16 @@
 //   Q6K     four chunks of low nibbles as Q4; then two chunks h < 2 with bits 2k.. of byte 4 o + c: the two high bits of column
 //           16 h + 4 k + c
 //   Q5*     four chunks of low nibbles as Q4; then one with bit g < 8 of byte 4 o + c: the high bit of column 4 g + c
+//   Q2K     two chunks of two bits a code, as the high bits of Q6K
+//   Q3K     the same, then one chunk of third bits as the high bits of Q5*
 //
 //   kQ4, kQ4Table, kQ5, kQ8   16 x f16 d | codes
 //   kQ4Min, kQ5Min       16 x f16 d | 16 x f16 m | codes
 //   kQ4K, kQ5K           header of 256 columns 16 x f16 d | 16 x f16 dmin; a block 16 x u8 sc | 16 x u8 mc | codes
 //   kQ4TableK            header of 256 columns 16 x f16 d; a block 16 x i8 sc | codes
-//   kQ6K                 header of 256 columns 16 x f16 d; a block 16 x i8 sc (columns 0-15) | 16 x i8 sc (16-31) | codes
+//   kQ3K, kQ6K           header of 256 columns 16 x f16 d; a block 16 x i8 sc (columns 0-15) | 16 x i8 sc (16-31) | codes
+//   kQ2K                 header as kQ4K; a block 16 x u8 (sc in the low nibble, mc in the high one; columns 0-15) | 16 x u8
+//   (16-31) | codes
 #include <algorithm>
 #include <cstring>
 
@@ -35,6 +39,14 @@ void nibbles(const uint8_t* src, uint8_t* codes) {
     codes[i] = src[i] & 15;
     codes[i + 16] = src[i] >> 4;
   }
+}
+
+OutputBlock q2_k_block(const uint8_t* super, size_t b) {
+  OutputBlock block;
+  const uint8_t* q = super + 16 + b / 4 * 32;
+  for (size_t i = 0; i < kBlockCols; ++i) block.codes[i] = (q[i] >> (b % 4 * 2)) & 3;
+  std::memcpy(block.scales, super + 2 * b, 2);
+  return block;
 }
 
 void add_high_bits(const uint8_t* src, uint8_t* codes) {
@@ -75,14 +87,14 @@ OutputBlock q6_k_block(const uint8_t* super, size_t b) {
   return block;
 }
 
-// As 6-bit codes: weights -4..3, scales less 32.
+// Weights are codes less 4; scales are stored less 32.
 OutputBlock q3_k_block(const uint8_t* super, size_t b) {
   OutputBlock block;
   const uint8_t* high = super;
   const uint8_t* low = super + 32 + b / 4 * 32;
   const uint8_t* s = super + 96;
   for (size_t i = 0; i < kBlockCols; ++i) {
-    block.codes[i] = static_cast<uint8_t>(((low[i] >> (b % 4 * 2)) & 3) + ((high[i] >> b) & 1) * 4 + 28);
+    block.codes[i] = static_cast<uint8_t>(((low[i] >> (b % 4 * 2)) & 3) + ((high[i] >> b) & 1) * 4);
   }
   for (size_t h = 0; h < 2; ++h) {
     const size_t j = 2 * b + h;
@@ -122,6 +134,8 @@ OutputBlock read_block(BlockType type, const uint8_t* row, size_t b) {
       nibbles(row + b * 24 + 8, block.codes);
       add_high_bits(row + b * 24 + 4, block.codes);
       return block;
+    case BlockType::kQ2_K:
+      return q2_k_block(row + b / 8 * 84, b % 8);
     case BlockType::kQ3_K:
       return q3_k_block(row + b / 8 * 110, b % 8);
     case BlockType::kQ4_K:
@@ -152,10 +166,22 @@ void store_nibbles(const uint8_t* codes, size_t output, uint8_t* dst) {
   }
 }
 
-void store_high_bits(const uint8_t* codes, size_t output, uint8_t* dst) {
+// Bit kBit of every code.
+template <size_t kBit>
+void store_one_bit(const uint8_t* codes, size_t output, uint8_t* dst) {
   uint32_t word = 0;
-  for (size_t g = 0; g < 8; ++g) word |= (load32(codes + 4 * g) >> 4 & 0x01010101u) << g;
+  for (size_t g = 0; g < 8; ++g) word |= (load32(codes + 4 * g) >> kBit & 0x01010101u) << g;
   std::memcpy(dst + 4 * output, &word, 4);
+}
+
+// Bits kBit and kBit + 1 of every code.
+template <size_t kBit>
+void store_two_bits(const uint8_t* codes, size_t output, uint8_t* dst) {
+  for (size_t h = 0; h < 2; ++h) {
+    uint32_t word = 0;
+    for (size_t k = 0; k < 4; ++k) word |= (load32(codes + 16 * h + 4 * k) >> kBit & 0x03030303u) << (2 * k);
+    std::memcpy(dst + 64 * h + 4 * output, &word, 4);
+  }
 }
 
 // The 16 outputs' scales; returns their bytes.
@@ -164,6 +190,8 @@ size_t write_scales(IntLayout layout, const OutputBlock& block, size_t output, u
     case IntLayout::kQ4TableK:
       dst[output] = block.scales[0];
       return 16;
+    case IntLayout::kQ2K:
+    case IntLayout::kQ3K:
     case IntLayout::kQ4K:
     case IntLayout::kQ5K:
     case IntLayout::kQ6K:
@@ -184,15 +212,16 @@ void write_block(IntLayout layout, const OutputBlock& block, size_t output, uint
     for (size_t g = 0; g < 8; ++g) std::memcpy(dst + 64 * g + 4 * output, block.codes + 4 * g, 4);
     return;
   }
+  if (layout == IntLayout::kQ2K || layout == IntLayout::kQ3K) {
+    store_two_bits<0>(block.codes, output, dst);
+    if (layout == IntLayout::kQ3K) store_one_bit<2>(block.codes, output, dst + 128);
+    return;
+  }
   store_nibbles(block.codes, output, dst);
   if (layout == IntLayout::kQ5 || layout == IntLayout::kQ5Min || layout == IntLayout::kQ5K) {
-    store_high_bits(block.codes, output, dst + 256);
+    store_one_bit<4>(block.codes, output, dst + 256);
   } else if (layout == IntLayout::kQ6K) {
-    for (size_t h = 0; h < 2; ++h) {
-      uint32_t word = 0;
-      for (size_t k = 0; k < 4; ++k) word |= (load32(block.codes + 16 * h + 4 * k) >> 4 & 0x03030303u) << (2 * k);
-      std::memcpy(dst + 256 + 64 * h + 4 * output, &word, 4);
-    }
+    store_two_bits<4>(block.codes, output, dst + 256);
   }
 }
 
@@ -200,6 +229,10 @@ void write_block(IntLayout layout, const OutputBlock& block, size_t output, uint
 void write_header(BlockType type, const uint8_t* row, size_t super, size_t output, uint8_t* dst) {
   const uint8_t* src = row + super * block_type_info(type).block_bytes;
   switch (type) {
+    case BlockType::kQ2_K:
+      std::memcpy(dst + 2 * output, src + 80, 2);
+      std::memcpy(dst + 32 + 2 * output, src + 82, 2);
+      return;
     case BlockType::kQ4_K:
     case BlockType::kQ5_K:
       std::memcpy(dst + 2 * output, src, 2);
@@ -249,7 +282,10 @@ std::optional<IntLayout> int_layout(BlockType type) {
       return IntLayout::kQ5Min;
     case BlockType::kQ5_K:
       return IntLayout::kQ5K;
+    case BlockType::kQ2_K:
+      return IntLayout::kQ2K;
     case BlockType::kQ3_K:
+      return IntLayout::kQ3K;
     case BlockType::kQ6_K:
       return IntLayout::kQ6K;
     case BlockType::kQ8_0:

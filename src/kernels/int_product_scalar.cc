@@ -17,17 +17,25 @@ float load_f16(const uint8_t* p) {
   return fp16_to_float(bits);
 }
 
-// One block of one output: integer weights, their scale (kQ6K: of columns 0-15 and of 16-31) and the minimum.
+// Layouts with a scale (and a minimum) per 16 columns.
+bool has_halves(IntLayout layout) {
+  return layout == IntLayout::kQ2K || layout == IntLayout::kQ3K || layout == IntLayout::kQ6K;
+}
+
+// One block of one output: integer weights, their scale and minimum (has_halves: of columns 0-15 and of 16-31).
 struct Block {
   int8_t weights[kBlockCols];
   float d[2] = {};
-  float m = 0;
+  float m[2] = {};
 };
 
 // The weight of column i without its scale.
 int8_t weight(IntLayout layout, const uint8_t* codes, size_t output, size_t i) {
   const size_t byte = 4 * output + i % 4, group = i / 4;
   if (layout == IntLayout::kQ8) return static_cast<int8_t>(codes[group * 64 + byte]);
+  const auto two_bits = [&](size_t first) { return (codes[first + group / 4 * 64 + byte] >> (group % 4 * 2)) & 3; };
+  if (layout == IntLayout::kQ2K) return static_cast<int8_t>(two_bits(0));
+  if (layout == IntLayout::kQ3K) return static_cast<int8_t>((two_bits(0) | ((codes[128 + byte] >> group) & 1) << 2) - 4);
   const int nibble = (codes[group / 2 * 64 + byte] >> (group % 2 * 4)) & 15;
   const auto fifth_bit = [&] { return (codes[256 + byte] >> group) & 1; };
   switch (layout) {
@@ -41,10 +49,8 @@ int8_t weight(IntLayout layout, const uint8_t* codes, size_t output, size_t i) {
     case IntLayout::kQ5Min:
     case IntLayout::kQ5K:
       return static_cast<int8_t>(nibble | fifth_bit() << 4);
-    case IntLayout::kQ6K: {
-      const int high = (codes[256 + group / 4 * 64 + byte] >> (group % 4 * 2)) & 3;
-      return static_cast<int8_t>((nibble | high << 4) - 32);
-    }
+    case IntLayout::kQ6K:
+      return static_cast<int8_t>((nibble | two_bits(256) << 4) - 32);
     default:
       return static_cast<int8_t>(nibble);
   }
@@ -58,12 +64,19 @@ Block read_block(IntLayout layout, const uint8_t* header, const uint8_t* block, 
     case IntLayout::kQ4K:
     case IntLayout::kQ5K:
       out.d[0] = load_f16(header + 2 * output) * static_cast<float>(block[output]);
-      out.m = -(load_f16(header + 32 + 2 * output) * static_cast<float>(block[16 + output]));
+      out.m[0] = -(load_f16(header + 32 + 2 * output) * static_cast<float>(block[16 + output]));
       break;
     case IntLayout::kQ4TableK:
       out.d[0] = load_f16(header + 2 * output) * static_cast<float>(static_cast<int8_t>(block[output]));
       codes = 16;
       break;
+    case IntLayout::kQ2K:
+      for (size_t h = 0; h < 2; ++h) {
+        out.d[h] = load_f16(header + 2 * output) * static_cast<float>(block[16 * h + output] & 15);
+        out.m[h] = -(load_f16(header + 32 + 2 * output) * static_cast<float>(block[16 * h + output] >> 4));
+      }
+      break;
+    case IntLayout::kQ3K:
     case IntLayout::kQ6K:
       for (size_t h = 0; h < 2; ++h) {
         out.d[h] = load_f16(header + 2 * output) * static_cast<float>(static_cast<int8_t>(block[16 * h + output]));
@@ -71,7 +84,7 @@ Block read_block(IntLayout layout, const uint8_t* header, const uint8_t* block, 
       break;
     case IntLayout::kQ4Min:
     case IntLayout::kQ5Min:
-      out.m = load_f16(block + 32 + 2 * output);
+      out.m[0] = load_f16(block + 32 + 2 * output);
       codes = 64;
       [[fallthrough]];
     default:
@@ -92,14 +105,17 @@ float block_term(IntLayout layout, const Block& block, const Int8Rows& x, size_t
   const int8_t* codes = x.codes + r * x.n_cols + b * kBlockCols;
   const size_t index = r * (x.n_cols / kBlockCols) + b;
   const float dx = x.scales[index];
-  if (layout == IntLayout::kQ6K) {
+  if (has_halves(layout)) {
     const float low = static_cast<float>(dot(block.weights, codes, 16)) * (block.d[0] * dx);
-    return low + static_cast<float>(dot(block.weights + 16, codes + 16, 16)) * (block.d[1] * dx);
+    const float both = low + static_cast<float>(dot(block.weights + 16, codes + 16, 16)) * (block.d[1] * dx);
+    if (layout != IntLayout::kQ2K) return both;
+    const float min = block.m[0] * (dx * static_cast<float>(x.sums[2 * index]));
+    return both + (min + block.m[1] * (dx * static_cast<float>(x.sums[2 * index + 1])));
   }
   const float term = static_cast<float>(dot(block.weights, codes, kBlockCols)) * (block.d[0] * dx);
   const bool has_min =
       layout == IntLayout::kQ4Min || layout == IntLayout::kQ4K || layout == IntLayout::kQ5Min || layout == IntLayout::kQ5K;
-  return has_min ? term + block.m * x.scaled_sums[index] : term;
+  return has_min ? term + block.m[0] * x.scaled_sums[index] : term;
 }
 
 }  // namespace

@@ -167,6 +167,11 @@ HWY_INLINE void load_f16(const uint8_t* p, VF* v) {
   }
 }
 
+HWY_INLINE VI32 load_8bit_codes(const uint8_t* p) {
+  const hn::Rebind<uint8_t, DF> d8;
+  return hn::PromoteTo(DI32(), hn::LoadU(d8, p));
+}
+
 template <typename T>
 HWY_INLINE VF load_8bit(const uint8_t* p) {
   const hn::Rebind<T, DF> d8;

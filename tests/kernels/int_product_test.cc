@@ -198,6 +198,15 @@ TEST_P(IntProduct, WhatIsNotFiniteMakesItsRowNan) {
   }
 }
 
+// What a file gains by few bits is not lost in memory.
+TEST(IntProductPacking, LayoutsAreNotMuchLargerThanTheFile) {
+  for (const BlockType type : kIntTypes) {
+    const BlockTypeInfo& info = block_type_info(type);
+    const size_t in_file = 64 * 512 / info.block_values * info.block_bytes;
+    EXPECT_LE(static_cast<double>(packed_bytes(*int_layout(type), 64, 512)), 1.08 * static_cast<double>(in_file)) << info.name;
+  }
+}
+
 TEST(IntProductPacking, SizesAreChecked) {
   EXPECT_EQ(packed_bytes(IntLayout::kQ4Min, 17, 64), 2u * 2 * 320);
   EXPECT_EQ(packed_bytes(IntLayout::kQ6K, 16, 256), 16u * 210);

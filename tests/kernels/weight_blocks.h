@@ -30,6 +30,8 @@ inline ScaleOffsets scale_offsets(BlockType type) {
     case BlockType::kQ5_1:
     case BlockType::kQ5_K:
       return {0, 2};
+    case BlockType::kQ2_K:
+      return {80, 82};
     case BlockType::kQ3_K:
       return {108, 0};
     case BlockType::kQ6_K:
@@ -99,6 +101,10 @@ inline WeightParts weight_parts(BlockType type, const std::vector<uint8_t>& byte
       const int scale = low + (((block[2] + block[3] * 256) >> (2 * j)) & 3) * 16 - 32;
       return {d * scale * kLevels[l < 16 ? q[l] & 15 : q[l - 16] >> 4], 0};
     }
+    case BlockType::kQ2_K: {
+      const int q = (block[16 + k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2)) & 3, both = block[k / 16];
+      return {d * (both & 15) * q, -half_at(block + 82) * (both >> 4)};
+    }
     case BlockType::kQ3_K: {
       const size_t half = k / 128, shift = k % 128 / 32 * 2, l = k % 32, j = k / 16;
       const int q = ((block[32 + half * 32 + l] >> shift) & 3) - ((block[l] >> (k / 32)) & 1 ? 0 : 4);
@@ -131,9 +137,9 @@ inline WeightParts weight_parts(BlockType type, const std::vector<uint8_t>& byte
 }
 
 // All types with an integer product.
-inline const BlockType kIntTypes[] = {BlockType::kQ4_0, BlockType::kQ4_1,   BlockType::kQ5_0,  BlockType::kQ5_1,
-                                      BlockType::kQ8_0, BlockType::kQ3_K,   BlockType::kQ4_K,  BlockType::kQ5_K,
-                                      BlockType::kQ6_K, BlockType::kIQ4_NL, BlockType::kIQ4_XS};
+inline const BlockType kIntTypes[] = {BlockType::kQ4_0, BlockType::kQ4_1,   BlockType::kQ5_0,   BlockType::kQ5_1,
+                                      BlockType::kQ8_0, BlockType::kQ3_K,   BlockType::kQ4_K,   BlockType::kQ5_K,
+                                      BlockType::kQ6_K, BlockType::kIQ4_NL, BlockType::kIQ4_XS, BlockType::kQ2_K};
 
 inline std::vector<double> dequantize(BlockType type, const std::vector<uint8_t>& bytes, size_t n_values) {
   std::vector<double> w(n_values);
