@@ -28,6 +28,7 @@ constexpr const char* kExpected =
 struct Parts {
   std::vector<MappedFile> files;
   std::vector<WeightEntry> tensors;
+  std::shared_ptr<const GgufMetadata> gguf;
 };
 
 BlockType block_type_of(DType dtype) {
@@ -43,6 +44,7 @@ void add_gguf(MappedFile file, const std::string& path, const Limits& limits, Pa
          " parts of a model, expected a whole GGUF file; join them with llama-gguf-split --merge");
   }
   parts.tensors = std::move(parsed.tensors);
+  parts.gguf = std::make_shared<const GgufMetadata>(std::move(parsed.metadata));
   parts.files.push_back(std::move(file));
 }
 
@@ -142,8 +144,9 @@ uint64_t WeightEntry::count() const {
   return n;
 }
 
-Weights::Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors)
-    : name_(std::move(name)), files_(std::move(files)), tensors_(std::move(tensors)) {
+Weights::Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors,
+                 std::shared_ptr<const GgufMetadata> gguf)
+    : name_(std::move(name)), files_(std::move(files)), tensors_(std::move(tensors)), gguf_(std::move(gguf)) {
   by_name_.reserve(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
 }
@@ -156,7 +159,7 @@ Weights Weights::open(const std::string& path, const Limits& limits) {
   } else {
     add_file(path, limits, parts);
   }
-  return {path, std::move(parts.files), std::move(parts.tensors)};
+  return {path, std::move(parts.files), std::move(parts.tensors), std::move(parts.gguf)};
 }
 
 const WeightEntry* Weights::find(std::string_view name) const {

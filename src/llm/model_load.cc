@@ -201,21 +201,26 @@ std::string gguf_configuration(const io::GgufMetadata& metadata) {
 }  // namespace
 
 Model Model::load(const std::string& path, const LoadOptions& options) {
+  return load(io::Weights::open(path, options.limits), options);
+}
+
+Model Model::load(io::Weights weights, const LoadOptions& options) {
   namespace fs = std::filesystem;
+  const std::string path = weights.name();
   std::error_code ignored;
   const bool folder = fs::is_directory(path, ignored);
   const bool config = folder && fs::exists(fs::path(path) / "config.json", ignored);
-  auto parts = std::make_unique<Parts>(io::Weights::open(path, options.limits));
-  const bool gguf = !config && io::looks_like_gguf(parts->weights.first_file());
+  auto parts = std::make_unique<Parts>(std::move(weights));
+  const auto metadata = parts->weights.release_gguf();  // tens of thousands of texts: not kept
+  const bool gguf = !config && metadata != nullptr;
   if (!config && !gguf) {
     fail(ErrorCode::kIo, path,
          ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
   }
   std::string configuration;
   if (gguf) {
-    const io::GgufMetadata metadata = io::load_gguf_metadata(parts->weights.first_file_name(), options.limits);
-    parts->description = describe_gguf(metadata);
-    configuration = gguf_configuration(metadata);
+    parts->description = describe_gguf(*metadata);
+    configuration = gguf_configuration(*metadata);
   } else {
     const fs::path file = fs::path(path) / "config.json";
     const io::MappedFile mapped = io::map_file(file.string());

@@ -145,8 +145,8 @@ Subject read_subject(const PlanArgs& args) {
     return subject;
   }
   const io::Weights weights = io::Weights::open(args.model);
-  if (io::looks_like_gguf(weights.first_file())) {
-    subject.description = llm::describe_gguf(io::load_gguf_metadata(weights.first_file_name()));
+  if (weights.gguf()) {
+    subject.description = llm::describe_gguf(*weights.gguf());
   } else if (const fs::path config = fs::path(args.model) / "config.json"; fs::exists(config, ignored)) {
     subject.description = read_config(config.string());
   }

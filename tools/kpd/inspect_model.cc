@@ -49,11 +49,10 @@ struct Overview {
 
 Overview overview(const std::string& path, const io::Weights& weights) {
   Overview o;
-  const bool gguf = io::looks_like_gguf(weights.first_file());
-  o.format = gguf ? "GGUF" : "safetensors";
+  o.format = weights.gguf() ? "GGUF" : "safetensors";
   std::error_code ignored;
-  if (gguf) {
-    o.description = llm::describe_gguf(io::load_gguf_metadata(weights.first_file_name()));
+  if (weights.gguf()) {
+    o.description = llm::describe_gguf(*weights.gguf());
   } else if (const fs::path config = fs::path(path) / "config.json"; fs::exists(config, ignored)) {
     const io::MappedFile file = io::map_file(config.string());
     o.description =
@@ -73,10 +72,9 @@ Overview overview(const std::string& path, const io::Weights& weights) {
 std::optional<llm::Tokenizer> find_tokenizer(const std::string& path, const io::Weights& weights) {
   std::error_code ignored;
   const bool in_folder = fs::exists(fs::path(path) / "tokenizer.json", ignored);
-  const bool in_gguf = io::looks_like_gguf(weights.first_file()) &&
-                       io::load_gguf_metadata(weights.first_file_name()).find("tokenizer.ggml.model") != nullptr;
+  const bool in_gguf = weights.gguf() && weights.gguf()->find("tokenizer.ggml.model") != nullptr;
   if (!in_folder && !in_gguf) return std::nullopt;
-  return load_tokenizer(path);
+  return load_tokenizer(path, weights.gguf().get());
 }
 
 Json id_json(const llm::Tokenizer& tokenizer, std::optional<llm::TokenId> id) {

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "kpd/io/gguf.h"
-
 namespace kpd::tool {
 
 void ModelOptions::add_arithmetic(CLI::App& app, const char* otherwise) {
@@ -28,18 +26,19 @@ llm::Arithmetic ModelOptions::arithmetic(llm::Arithmetic otherwise) const {
 
 size_t ModelOptions::chunk() const { return parse_count("--chunk", chunk_text.empty() ? "512" : chunk_text, 1, 1 << 20); }
 
-llm::Tokenizer load_tokenizer(const std::string& path) {
+llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (fs::is_directory(path, ignored) && fs::exists(fs::path(path) / "tokenizer.json", ignored))
-    return llm::Tokenizer::from_directory(path);
-  return llm::Tokenizer::from_gguf(io::load_gguf_metadata(io::Weights::open(path).first_file_name()));
+  if (gguf == nullptr || fs::exists(fs::path(path) / "tokenizer.json", ignored)) return llm::Tokenizer::from_directory(path);
+  return llm::Tokenizer::from_gguf(*gguf);
 }
 
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads) {
   const auto start = std::chrono::steady_clock::now();
-  llm::Model model = llm::Model::load(path, {.arithmetic = arithmetic, .n_threads = threads, .limits = {}});
-  llm::Tokenizer tokenizer = load_tokenizer(path);
+  io::Weights weights = io::Weights::open(path);
+  const std::shared_ptr<const io::GgufMetadata> gguf = weights.gguf();
+  llm::Model model = llm::Model::load(std::move(weights), {.arithmetic = arithmetic, .n_threads = threads, .limits = {}});
+  llm::Tokenizer tokenizer = load_tokenizer(path, gguf.get());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double mib = 1024.0 * 1024.0;
   fmt::print(stderr,

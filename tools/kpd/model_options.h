@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli.h"
+#include "kpd/io/gguf.h"
 #include "kpd/llm/model.h"
 
 namespace kpd::tool {
@@ -27,7 +28,7 @@ struct LoadedModel {
 // memory.
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads);
 
-// The tokenizer alone.
-llm::Tokenizer load_tokenizer(const std::string& path);
+// The tokenizer alone: the folder's tokenizer.json, else what the GGUF file brings (null: there is none).
+llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf);
 
 }  // namespace kpd::tool

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kpd/base/block_type.h"
@@ -16,6 +18,8 @@
 #include "kpd/io/file.h"
 
 namespace kpd::io {
+
+class GgufMetadata;
 
 struct WeightEntry {
   std::string name;
@@ -35,22 +39,25 @@ class Weights {
   const std::vector<WeightEntry>& tensors() const { return tensors_; }
   const WeightEntry* find(std::string_view name) const;  // null if there is none
   uint64_t bytes() const;                                // of all tensors
-  // The first file's content and path: of a GGUF model, the file.
-  std::span<const uint8_t> first_file() const { return files_.empty() ? std::span<const uint8_t>() : files_[0].bytes(); }
-  const std::string& first_file_name() const { return files_.empty() ? name_ : files_[0].name(); }
+
+  // What a GGUF file says beside its tensors; null for other formats, and once it was released.
+  const std::shared_ptr<const GgufMetadata>& gguf() const { return gguf_; }
+  std::shared_ptr<const GgufMetadata> release_gguf() { return std::move(gguf_); }
 
   // Tells the system that the tensor's mapped pages will not be read again soon: what repacking a tensor costs in memory ends
   // here.
   void drop_pages(const WeightEntry& tensor) const;
 
   // For the readers of the formats: a file whose bytes the entries point into.
-  Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors);
+  Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors,
+          std::shared_ptr<const GgufMetadata> gguf = nullptr);
 
  private:
   std::string name_;
   std::vector<MappedFile> files_;
   std::vector<WeightEntry> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;
+  std::shared_ptr<const GgufMetadata> gguf_;
 };
 
 }  // namespace kpd::io

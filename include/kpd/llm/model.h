@@ -59,6 +59,7 @@ class Model {
   // A GGUF file, or a Hugging Face folder with config.json. Throws Error naming file, tensor and what was expected: an unknown
   // architecture, a missing tensor, a wrong shape.
   static Model load(const std::string& path, const LoadOptions& options = {});
+  static Model load(io::Weights weights, const LoadOptions& options = {});  // opened already; options.limits are not asked
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
