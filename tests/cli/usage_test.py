@@ -9,7 +9,7 @@ from inputs import numbers, write_npy
 from run_cli_tests import Skip, run_cases
 
 VERBS = ("encode", "decode", "inspect", "mean", "codecs", "federate", "eval", "generate", "bench",
-         "plan", "export")
+         "plan", "export", "serve")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -38,8 +38,8 @@ def case_help_examples_run(t):
         lines = text[text.rindex("Example:"):].splitlines()[1:]
         commands = [line.strip() for line in lines if line.strip()]
         assert commands and all(c.startswith("kpd ") for c in commands), commands
-        if verb == "federate":
-            skipped.append(verb)  # trains for minutes; its own test runs it
+        if verb in ("federate", "serve"):
+            skipped.append(verb)  # trains for minutes, serves until it is stopped; tests of their own run them
             continue
         for command in commands:
             done = subprocess.run(command.replace("kpd ", f"'{t.program}' ", 1), shell=True, cwd=t.folder, text=True,

@@ -22,6 +22,7 @@ main{flex:1;overflow-y:auto}
 .turn{padding:.6rem .9rem;border:1px solid var(--line);border-radius:.75rem;background:var(--card);white-space:pre-wrap;overflow-wrap:anywhere;max-width:88%;align-self:flex-start}
 .turn.user{background:var(--mine);border-color:transparent;align-self:flex-end}
 .turn.error{border-color:#c0392b}
+.turn.note{color:var(--soft);border-style:dashed}
 .turn:empty::after{content:"…";color:var(--soft)}
 form{align-items:flex-end;border-top:1px solid var(--line)}
 textarea{flex:1;min-width:0;resize:none;height:2.9rem;max-height:12rem}
@@ -65,7 +66,7 @@ async function answer() {
   running = new AbortController();
   $("send").textContent = "Stop";
   const element = turn("assistant", "");
-  let text = "", tokens = 0, first = 0, failed = "";
+  let text = "", tokens = 0, first = 0, failed = "", nothing = "(an empty answer)";
   try {
     const reply = await ask("/v1/chat/completions", {method: "POST", signal: running.signal, headers: {"Content-Type": "application/json"},
       body: JSON.stringify({messages, stream: true, stream_options: {include_usage: true}})});
@@ -90,10 +91,11 @@ async function answer() {
       }
     }
   } catch (error) {
-    if (error.name !== "AbortError") failed = error.message;
+    if (error.name === "AbortError") nothing = "(stopped)"; else failed = error.message;
   }
   const seconds = (performance.now() - first) / 1000;
   if (failed) { element.className = "turn error"; element.textContent = text + (text ? "\n" : "") + failed; }
+  else if (!text) { element.className += " note"; element.textContent = nothing; }
   if (text) messages.push({role: "assistant", content: text}); else messages.pop();
   running = null;
   $("send").textContent = "Send";
