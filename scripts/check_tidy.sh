@@ -15,8 +15,12 @@ mapfile -t files < <(printf '%s\n' "${files[@]}" | while read -r file; do
   if grep -q "\"$root/$file\"" "$build/compile_commands.json"; then echo "$file"; fi
 done)
 [ ${#files[@]} -gt 0 ] || die "no file of src or tools is in $build/compile_commands.json"
+# clang cannot read GCC's precompiled headers: the commands without them.
+commands=$(mktemp -d)
+trap 'rm -rf "$commands"' EXIT
+sed 's/-Winvalid-pch//g; s/-include [^ ]*cmake_pch\.hxx//g' "$build/compile_commands.json" >"$commands/compile_commands.json"
 # GCC's own warning flags are unknown to clang. Of Highway's targets one is read: the source is the same for all.
 printf '%s\0' "${files[@]}" |
-  xargs -0 -n 1 -P "$jobs" clang-tidy-14 -p "$build" --quiet --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option \
+  xargs -0 -n 1 -P "$jobs" clang-tidy-14 -p "$commands" --quiet --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option \
     --extra-arg=-DHWY_COMPILE_ONLY_STATIC
 echo "${#files[@]} files"

@@ -157,7 +157,7 @@ TEST(Npy, HeaderEqualsNumpys) {
   const std::vector<uint64_t> shape = {3};
   std::string expected("\x93NUMPY\x01\x00\x76\x00", 10);
   expected += "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
-  expected += std::string(128 - 1 - expected.size(), ' ') + "\n";
+  expected.append(128 - 1 - expected.size(), ' ').append("\n");
   EXPECT_EQ(npy_header(DType::kFloat32, shape), to_bytes(expected));
 }
 
