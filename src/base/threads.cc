@@ -14,6 +14,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace kpd {
 namespace {
@@ -49,29 +50,43 @@ void spin(const Done& done) {
   } while (std::chrono::steady_clock::now() < end);
 }
 
+// All that callers and workers agree on is one word, so that a job begins and ends without a lock while its threads are awake:
+// the job's number, how many workers may still join it, and how many are at it. A job is open while there are places; the
+// caller writes the job before it opens it and leaves when it is closed and nobody is at it. The mutex serves those who sleep.
 class Pool {
  public:
   void run(size_t n_tasks, int n_threads, const Task& fn);
 
  private:
+  static constexpr uint64_t kActive = 1, kActiveMask = 0xfff;
+  static constexpr uint64_t kPlace = 1 << 12, kPlacesMask = 0xfff * kPlace;
+  static constexpr int kJobShift = 32;
+
+  static int places(uint64_t state) { return static_cast<int>((state & kPlacesMask) / kPlace); }
+  static uint64_t job(uint64_t state) { return state >> kJobShift; }
+
   void grow(int n_workers);
   void worker_loop();
+  bool joinable(uint64_t seen) const;
+  int join(uint64_t& seen);
+  void leave();
   void work(int worker);
+  void wait_for_job(uint64_t seen);
+  void wait_for_workers();
 
-  std::mutex mutex_;  // guards all below but next_
+  std::atomic<uint64_t> state_{0};
+  std::atomic<int> n_asleep_{0};            // workers that wait for job_ready_
+  std::atomic<bool> caller_asleep_{false};  // the caller waits for job_done_
+  std::mutex mutex_;
   std::condition_variable job_ready_, job_done_;
-  uint64_t generation_ = 0;  // of the job; a worker joins each job at most once
-  bool open_ = false;        // workers may still join
-  int joined_ = 0, max_joined_ = 0;
-  std::atomic<int> active_{0};          // changed under the mutex, watched without
-  std::atomic<uint64_t> announced_{0};  // generation_ of the last job that opened, for those who spin
-  int n_workers_ = 0;
-  std::exception_ptr error_;
+  int n_workers_ = 0;  // the caller's alone
 
   // Of the running job; written before it opens.
   const Task* fn_ = nullptr;
   size_t n_tasks_ = 0;
   std::atomic<size_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;  // of the thread that set failed_
 };
 
 void Pool::grow(int n_workers) {
@@ -94,61 +109,89 @@ void Pool::work(int worker) {
       (*fn_)(task, worker);
     } catch (...) {
       next_.store(n_tasks_, std::memory_order_relaxed);
-      const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
+      if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();
     }
   }
   t_in_job = false;
 }
 
-void Pool::worker_loop() {
-  uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    if (!open_ || generation_ == seen) {
-      lock.unlock();
-      spin([&] { return announced_.load(std::memory_order_acquire) != seen; });
-      lock.lock();
+bool Pool::joinable(uint64_t seen) const {
+  const uint64_t state = state_.load(std::memory_order_seq_cst);
+  return places(state) > 0 && job(state) != seen;
+}
+
+// The worker's number in the job that is open, or 0. A worker joins a job at most once.
+int Pool::join(uint64_t& seen) {
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while (places(state) > 0 && job(state) != seen) {
+    if (state_.compare_exchange_weak(state, state - kPlace + kActive, std::memory_order_acq_rel)) {
+      seen = job(state);
+      return places(state);
     }
-    job_ready_.wait(lock, [&] { return open_ && generation_ != seen && joined_ < max_joined_; });
-    seen = generation_;
-    const int worker = ++joined_;
-    ++active_;
-    lock.unlock();
-    work(worker);
-    lock.lock();
-    if (--active_ == 0) job_done_.notify_one();
+  }
+  return 0;
+}
+
+void Pool::leave() {
+  const uint64_t before = state_.fetch_sub(kActive, std::memory_order_seq_cst);
+  if ((before & kActiveMask) == kActive && caller_asleep_.load(std::memory_order_seq_cst)) {
+    const std::lock_guard lock(mutex_);
+    job_done_.notify_one();
   }
 }
 
-void Pool::run(size_t n_tasks, int n_threads, const Task& fn) {
-  {
-    const std::lock_guard lock(mutex_);
-    grow(n_threads - 1);
-    fn_ = &fn;
-    n_tasks_ = n_tasks;
-    next_.store(0, std::memory_order_relaxed);
-    ++generation_;
-    joined_ = 0;
-    max_joined_ = std::min(n_threads - 1, n_workers_);
-    open_ = true;
-    announced_.store(generation_, std::memory_order_release);
+// Either the caller sees that somebody sleeps or the sleeper sees the job: each writes its own word before it reads the
+// other's.
+void Pool::wait_for_job(uint64_t seen) {
+  spin([&] { return joinable(seen); });
+  if (joinable(seen)) return;
+  std::unique_lock lock(mutex_);
+  n_asleep_.fetch_add(1, std::memory_order_seq_cst);
+  job_ready_.wait(lock, [&] { return joinable(seen); });
+  n_asleep_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Pool::worker_loop() {
+  for (uint64_t seen = 0;;) {
+    if (const int worker = join(seen)) {
+      work(worker);
+      leave();
+    } else {
+      wait_for_job(seen);
+    }
   }
-  if (n_threads == 2) {
-    job_ready_.notify_one();
-  } else {
-    job_ready_.notify_all();
+}
+
+void Pool::wait_for_workers() {
+  const auto none = [&] { return (state_.load(std::memory_order_seq_cst) & kActiveMask) == 0; };
+  spin(none);
+  if (none()) return;
+  std::unique_lock lock(mutex_);
+  caller_asleep_.store(true, std::memory_order_seq_cst);
+  job_done_.wait(lock, none);
+  caller_asleep_.store(false, std::memory_order_seq_cst);
+}
+
+void Pool::run(size_t n_tasks, int n_threads, const Task& fn) {
+  grow(n_threads - 1);
+  fn_ = &fn;
+  n_tasks_ = n_tasks;
+  next_.store(0, std::memory_order_relaxed);
+  const auto n_places = static_cast<uint64_t>(std::min(n_threads - 1, n_workers_));
+  const uint64_t number = (job(state_.load(std::memory_order_relaxed)) + 1) & 0xffffffffu;
+  state_.store(number << kJobShift | n_places * kPlace, std::memory_order_seq_cst);
+  if (n_asleep_.load(std::memory_order_seq_cst) > 0) {
+    const std::lock_guard lock(mutex_);
+    if (n_threads == 2) {
+      job_ready_.notify_one();
+    } else {
+      job_ready_.notify_all();
+    }
   }
   work(0);
-  spin([&] { return active_.load(std::memory_order_acquire) == 0; });
-  std::exception_ptr error;
-  {
-    std::unique_lock lock(mutex_);
-    open_ = false;
-    job_done_.wait(lock, [&] { return active_ == 0; });
-    std::swap(error, error_);
-  }
-  if (error) std::rethrow_exception(error);
+  state_.fetch_and(~kPlacesMask, std::memory_order_seq_cst);
+  wait_for_workers();
+  if (failed_.exchange(false, std::memory_order_relaxed)) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 // The pool is never destroyed: its threads wait in it until the process ends. A forked child has none of them and starts anew.
