@@ -8,7 +8,7 @@ packages_build="cmake ninja-build g++ ccache libhwy-dev libcli11-dev nlohmann-js
   python3-venv"
 packages_engines="libopenmpi-dev openmpi-bin libgloo-dev iproute2"
 packages_data="dataset-fashion-mnist gnuplot-nox"
-packages_check="git binutils python3-numpy clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libbenchmark-dev chromium"
+packages_check="git binutils python3-numpy clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libbenchmark-dev chromium curl"
 packages_arm="g++-aarch64-linux-gnu qemu-user googletest"
 
 die() {

@@ -217,9 +217,10 @@ void FloatCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rer
 }
 
 std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads) {
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    auto cache = std::make_unique<FloatCache>(dtype, layers, capacity, n_threads);
-    if (cache->spec() == spec) return cache;
+  constexpr std::pair<std::string_view, DType> kPlain[] = {
+      {"f32", DType::kFloat32}, {"f16", DType::kFloat16}, {"bf16", DType::kBFloat16}};
+  for (const auto& [name, dtype] : kPlain) {
+    if (name == spec) return std::make_unique<FloatCache>(dtype, layers, capacity, n_threads);
   }
   fail(ErrorCode::kInvalidArgument, "the cache method '", spec.substr(0, 60), "' is unknown; there are f32, f16, bf16");
 }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
+#include "kpd/io/file.h"
+#include "llm/json.h"
 
 namespace kpd::llm {
 
@@ -24,9 +24,10 @@ void check_sampling(const SamplingOptions& o) {
 SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOptions& defaults) {
   const std::filesystem::path path = std::filesystem::path(folder) / "generation_config.json";
   SamplingOptions o = defaults;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return o;
-  const nlohmann::json config = nlohmann::json::parse(in, nullptr, false);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return o;
+  const io::MappedFile file = io::map_file(path.string());
+  const Json config = parse_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
   if (!config.is_object()) fail(ErrorCode::kCorruptData, path.string(), ": not a JSON object");
   const auto number = [&](const char* key, double otherwise) {
     const auto it = config.find(key);

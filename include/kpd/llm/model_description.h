@@ -32,7 +32,7 @@ struct RopeDescription {
   std::vector<float> short_factor, long_factor;      // longrope, [n_rotated / 2]; GGUF's rope_freqs too
 };
 
-enum class Activation { kSilu, kGeluTanh, kGelu };
+enum class Activation { kSilu, kGeluTanh };
 
 struct LayerDescription {
   size_t window = 0;  // a token sees itself and the window - 1 before it; 0: all before it
