@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
 # clang-tidy-14 with the short list of .clang-tidy over src/: check_tidy.sh BUILD [FOLDER or FILE...]
-# ./check runs it over src, ./check --all over tools too, whose files take twice as long for their JSON and command line headers.
+# Without files it reads those of src that include no JSON header (./check does so), with "json" those that do, which take two to three
+# times as long, and tools (./check --all).
 # Left out: src/train and what else includes torch (a minute a file, all of it in torch's headers), the tests and the fuzzers.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 build=$(cd "${1:?usage: check_tidy.sh BUILD [FILE...]}" && pwd)
 shift
 cd "$root"
-[ $# -gt 0 ] || set -- src
-mapfile -t files < <(find "$@" -name '*.cc' | sort)
+json_headers='nlohmann/|llm/json\.h|io/json_events\.h'
+if [ $# = 0 ]; then
+  mapfile -t files < <(find src -name '*.cc' | sort | xargs grep -LE "#include [<\"]($json_headers)")
+elif [ "$1" = json ]; then
+  mapfile -t files < <({ find tools -name '*.cc'; find src -name '*.cc' | xargs grep -lE "#include [<\"]($json_headers)"; } | sort)
+else
+  mapfile -t files < <(find "$@" -name '*.cc' | sort)
+fi
 mapfile -t files < <(printf '%s\n' "${files[@]}" | grep -v '^src/train/' | xargs grep -L '#include <torch/')
 # Only files that the build compiles have a command there.
 mapfile -t files < <(printf '%s\n' "${files[@]}" | while read -r file; do
