@@ -151,6 +151,7 @@ def case_a_conversation(t):
             page.say("and again")
             page.until("document.querySelectorAll('.turn').length == 4 && " + DONE)
             assert page.value("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+            assert page.value("document.getElementById('model').offsetWidth >= 90"), "no room for the model's name"
             page.screenshot(name)
             page.value("document.getElementById('clear').click()")
             assert page.value("messages.length") == 0 and page.value("document.querySelectorAll('.turn').length") == 0

@@ -15,7 +15,7 @@ constexpr const char* kPage = R"html(<!doctype html>
 body{margin:0;height:100dvh;display:flex;flex-direction:column;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}
 header,form{display:flex;gap:.75rem;align-items:center;width:100%;max-width:52rem;margin:0 auto;padding:.75rem 1rem}
 header{border-bottom:1px solid var(--line)}
-h1{font-size:1rem;margin:0;flex:1;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+h1{font-size:1rem;margin:0;flex:1;min-width:6rem;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 #figures{color:var(--soft);font-size:.8rem;text-align:right}
 main{flex:1;overflow-y:auto}
 #talk{max-width:52rem;margin:0 auto;padding:1rem;display:flex;flex-direction:column;gap:.75rem}
