@@ -1,7 +1,6 @@
 // fuzz: bodies of HTTP requests to `kpd serve`, from the JSON text to the reply, over a scheduler that computes with a model of
 // a few kilobytes. The first byte chooses the route. A finding is: an exception that is no refusal, a reply that is no JSON or
-// has an unknown status, a request that never ends (libFuzzer's -timeout), one that is still counted as active afterwards, and
-// what the sanitizers see.
+// has an unknown status, a request that never ends (libFuzzer's -timeout), and what the sanitizers see.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -239,7 +239,7 @@ struct Q2K {
     load_f16(header + 32, shared_m);
     for (size_t p = 0; p < 2; ++p) {
       for (size_t v = 0; v < kVecs; ++v) {
-        const VI32 both = load_8bit_codes(block + 16 * p + v * kLanes);
+        const VI32 both = load_8bit_codes<uint8_t>(block + 16 * p + v * kLanes);
         d[p][v] = hn::Mul(shared_d[v], hn::ConvertTo(DF(), hn::And(both, hn::Set(DI32(), 15))));
         m[p][v] = hn::Neg(hn::Mul(shared_m[v], hn::ConvertTo(DF(), hn::ShiftRight<4>(both))));
       }

@@ -167,15 +167,15 @@ HWY_INLINE void load_f16(const uint8_t* p, VF* v) {
   }
 }
 
+template <typename T>
 HWY_INLINE VI32 load_8bit_codes(const uint8_t* p) {
-  const hn::Rebind<uint8_t, DF> d8;
-  return hn::PromoteTo(DI32(), hn::LoadU(d8, p));
+  const hn::Rebind<T, DF> d8;
+  return hn::PromoteTo(DI32(), hn::LoadU(d8, reinterpret_cast<const T*>(p)));
 }
 
 template <typename T>
 HWY_INLINE VF load_8bit(const uint8_t* p) {
-  const hn::Rebind<T, DF> d8;
-  return hn::ConvertTo(DF(), hn::PromoteTo(DI32(), hn::LoadU(d8, reinterpret_cast<const T*>(p))));
+  return hn::ConvertTo(DF(), load_8bit_codes<T>(p));
 }
 
 // Keeps the compiler from summing a block's products as a tree, which it likes for its short chains: all of them would be alive

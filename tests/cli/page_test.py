@@ -24,8 +24,8 @@ DONE = "running === null && document.querySelectorAll('.turn').length % 2 === 0 
 class Browser:
     """One page of a Chromium that runs as a child."""
 
-    def __init__(self, process, to, back):
-        self.process, self.to, self.back = process, to, back
+    def __init__(self, to, back):
+        self.to, self.back = to, back
         self.waiting, self.number, self.session = b"", 0, None
         self.problems = []  # exceptions, and what the console says
         self.prompts = []   # what prompt() asked; answered with `key`
@@ -35,20 +35,23 @@ class Browser:
         if self.session is None:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
             self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-            for domain in ("Page", "Runtime", "Log", "Network"):
+            for domain in ("Page", "Runtime", "Log"):
                 self.call(domain + ".enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=760, deviceScaleFactor=1, mobile=width < 500)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Page.navigate", url=url)
         self.until("document.readyState === 'complete' && document.title !== 'kpd'")
 
-    def call(self, method, **params):
+    def send(self, method, params):
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         if self.session:
             message["sessionId"] = self.session
         os.write(self.to, json.dumps(message).encode() + b"\0")
-        wanted = self.number
+        return self.number
+
+    def call(self, method, **params):
+        wanted = self.send(method, params)
         while True:
             reply = self.receive()
             if reply.get("id") == wanted:
@@ -64,10 +67,8 @@ class Browser:
             self.problems.append(params["entry"])
         elif name == "Page.javascriptDialogOpening":
             self.prompts.append(params["message"])
-            self.number += 1  # nothing waits for its reply
-            answer = {"accept": bool(self.key), "promptText": self.key}
-            message = {"id": self.number, "method": "Page.handleJavaScriptDialog", "params": answer, "sessionId": self.session}
-            os.write(self.to, json.dumps(message).encode() + b"\0")
+            # Nothing waits for its reply.
+            self.send("Page.handleJavaScriptDialog", {"accept": bool(self.key), "promptText": self.key})
 
     def receive(self, seconds=60):
         deadline = time.monotonic() + seconds
@@ -122,7 +123,7 @@ def browsing(t):
     os.close(to_read)
     os.close(back_write)
     try:
-        yield Browser(process, to, back)
+        yield Browser(to, back)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
