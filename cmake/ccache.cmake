@@ -4,8 +4,10 @@ mark_as_advanced(KPD_CCACHE)
 if(KPD_CCACHE)
   foreach(language C CXX)
     if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-      # The sloppiness is what ccache asks for to handle precompiled headers at all; no file here has __TIME__.
-      set(CMAKE_${language}_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${KPD_CCACHE})
+      # The sloppiness is what ccache asks for to handle precompiled headers at all; no file here has __TIME__. With relative paths two
+      # build folders share what they compile in the same way, headers too.
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+                                              CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${KPD_CCACHE})
     endif()
   endforeach()
 endif()

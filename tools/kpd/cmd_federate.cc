@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
@@ -24,6 +25,14 @@ namespace {
 constexpr double kMega = 1e6;
 constexpr uint64_t kMaxCount = uint64_t{1} << 32;
 constexpr int kRoundTimeout = 600;
+
+// Keeps the memory of freed tensors. By default glibc gives it back after every layer, and the next one has its pages filled with
+// zeros again: a tenth of the time of a round of fashion-cnn on two Zen 1 cores (23.0 and 22.1 s to 20.4 and 20.6 s for three).
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
 
 struct FederateArgs {
   CommonOptions common;
@@ -315,6 +324,7 @@ int run_federate(const FederateArgs& args) {
   check_engine_options(args);
   train::FederateOptions options = parse_options(args);
   if (!args.plot.empty()) check_plot(args.plot);
+  keep_freed_memory();
   options.seed = seed_of(args);
   const auto task = load_task(args);
   const uint64_t examples = task->train_labels().size();
