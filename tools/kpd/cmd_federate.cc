@@ -26,8 +26,9 @@ constexpr double kMega = 1e6;
 constexpr uint64_t kMaxCount = uint64_t{1} << 32;
 constexpr int kRoundTimeout = 600;
 
-// Keeps the memory of freed tensors. By default glibc gives it back after every layer, and the next one has its pages filled with
-// zeros again: a tenth of the time of a round of fashion-cnn on two Zen 1 cores (23.0 and 22.1 s to 20.4 and 20.6 s for three).
+// Keeps the memory of freed tensors. By default glibc gives it back after every layer, and the next one has its pages filled
+// with zeros again: a tenth of the time of a round of fashion-cnn on two Zen 1 cores (23.0 and 22.1 s to 20.4 and 20.6 s for
+// three).
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -395,16 +396,17 @@ void add_training_options(CLI::App& app, FederateArgs& args) {
   add(app, "--examples-per-client", args.examples_per_client, "N", "images of each (default 200)");
   add(app, "--alpha", args.alpha, "A", "of the Dirichlet split by class; small: few classes a client (default 0.3)");
   add(app, "--clients-per-round", args.clients_per_round, "N", "clients that train in a round (default 10)");
-  add(app, "--local-epochs", args.local_epochs, "N", "passes over a client's images in a round (default 1)");
-  add(app, "--batch", args.batch, "N", "images in a step of a client (default 20)");
-  add(app, "--client-lr", args.client_lr, "LR", "rate of the clients' SGD (default 0.0316)");
+  add(app, "--local-epochs", args.local_epochs, "N", "passes over a client's examples in a round (default 1)");
+  add(app, "--batch", args.batch, "N", "examples in a step of a client (default 20; shakespeare-lstm: 4)");
+  add(app, "--client-lr", args.client_lr, "LR", "rate of the clients' SGD (default 0.0316; shakespeare-lstm: 1)");
   add(app, "--server", args.server, "sgd|adam", "the server's optimizer (default adam)");
-  add(app, "--server-lr", args.server_lr, "LR", "its rate (default 0.00316 for adam, 1 for sgd: plain averaging)");
+  add(app, "--server-lr", args.server_lr, "LR",
+      "its rate (default 0.00316 for adam, 0.01 with shakespeare-lstm; 1 for sgd: plain averaging)");
   add(app, "--server-beta1", args.beta1, "B", "of adam (default 0.9)");
   add(app, "--server-beta2", args.beta2, "B", "of adam (default 0.99)");
-  add(app, "--server-eps", args.eps, "E", "of adam (default 1e-4)");
+  add(app, "--server-eps", args.eps, "E", "of adam (default 1e-4; shakespeare-lstm: 1e-3)");
   add(app, "--server-momentum", args.momentum, "M", "of sgd (default 0)");
-  add(app, "--sampling", args.sampling, "uniform|weighted", "how clients are drawn; weighted: by their number of images");
+  add(app, "--sampling", args.sampling, "uniform|weighted", "how clients are drawn; weighted: by their number of examples");
   add(app, "--weights", args.weights, "examples|uniform", "weight of an update in the average (default examples)");
   add(app, "--drop", args.drop, "P", "probability that a client vanishes after it got the model (default 0)");
   add(app, "--clip", args.clip, "NORM", "shorten longer updates to this L2 norm before encoding");
