@@ -52,7 +52,7 @@ def print_table(finals):
 def plot(curves, path):
     codecs = sorted({codec for codec, _ in curves}, key=lambda c: (c != "float32", c))
     script = [f"set terminal pngcairo size 900,560\nset output '{path}'\nset logscale x\nset xlabel 'megabytes sent up'\n"
-              "set ylabel 'test accuracy'\nset key bottom right\nset grid\nset format x '10^{%L}'\n"]
+              "set ylabel 'test accuracy'\nset key outside below\nset grid\nset format x '10^{%L}'\n"]
     series = []
     for i, codec in enumerate(codecs):
         rows = collections.defaultdict(list)
