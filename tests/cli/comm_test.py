@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """kpd mean --comm: the same mean over every engine, ranks that are lost, ranks in network namespaces of their own."""
+import contextlib
 import json
 import os
 import pathlib
@@ -49,6 +50,32 @@ class Gloo:
             out, err = process.communicate(timeout=120)
             done.append((process.returncode, out, err))
         return done
+
+
+def connections(pid):
+    """How many established TCP connections a process has."""
+    own = set()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            own.add(os.readlink(entry.path))
+    rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "01" and f"socket:[{row[9]}]" in own for row in rows)
+
+
+def until(true, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "not within a minute"
+        time.sleep(0.05)
+
+
+def kill_once_connected(group, rank):
+    """Ends a rank of a Gloo group when all have met and, by one second more, average."""
+    peers = len(group.processes) - 1
+    until(lambda: all(connections(process.pid) >= peers for process in group.processes))
+    time.sleep(1)
+    assert group.processes[rank].poll() is None, group.processes[rank].communicate()
+    group.processes[rank].kill()
 
 
 def case_every_engine_makes_the_same_bits(t):
@@ -129,9 +156,7 @@ def case_gather_goes_on_without_a_lost_gloo_rank(t):
     need_engine(t, "gloo")
     many = [*VECTOR, "--trials", "600", "--pattern", "gather", "--timeout", "20"]
     group = Gloo(t, 3, *many)
-    time.sleep(2)
-    assert group.processes[2].poll() is None, group.processes[2].communicate()
-    group.processes[2].kill()
+    kill_once_connected(group, 2)
     (code, out, err), (other_code, _, other_err) = group.finish([0, 1])
     assert code == 0 and other_code == 0, err + other_err
     row = json.loads(out)
@@ -142,8 +167,7 @@ def case_gather_goes_on_without_a_lost_gloo_rank(t):
 def case_allgather_names_a_lost_gloo_rank(t):
     need_engine(t, "gloo")
     group = Gloo(t, 2, *VECTOR, "--trials", "100000", "--timeout", "20")
-    time.sleep(2)
-    group.processes[1].kill()
+    kill_once_connected(group, 1)
     (code, _, err), = group.finish([0])
     assert code == 1 and err.strip().splitlines() == ["kpd mean: rank 1 was lost"], (code, err)
 
@@ -153,9 +177,14 @@ def case_a_lost_mpi_rank_ends_the_run(t):
     run = subprocess.Popen([*MPIRUN, "-n", "3", t.program, "mean", "--comm", "mpi", *VECTOR, "--trials", "1000000"],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder,
                            env={**os.environ, **ROOT_ENVIRONMENT}, start_new_session=True)
+    ranks = []
+
+    def started():
+        ranks[:] = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
+        return len(ranks) == 3
+
+    until(started)
     time.sleep(2)
-    ranks = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
-    assert len(ranks) == 3, ranks
     os.kill(int(ranks[1]), signal.SIGKILL)
     _, err = run.communicate(timeout=60)
     assert run.returncode != 0, err
