@@ -14,6 +14,7 @@ import sys
 import gguf
 import torch
 import transformers as tf
+from gguf_models import write_gguf
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -110,46 +111,16 @@ def task_scores(model, tokenizer):
             for task, items in TASK_ITEMS.items()}
 
 
-def permuted(w, heads):
-    """Rows of q or k as GGUF's llama keeps them: neighbours are rotated together."""
-    return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
-
-
-def write_gguf(path, config, state, tokenizer):
-    w = gguf.GGUFWriter(str(path), "llama")
-    w.add_name("kpd chat test")
-    w.add_block_count(config.num_hidden_layers)
-    w.add_context_length(config.max_position_embeddings)
-    w.add_embedding_length(config.hidden_size)
-    w.add_feed_forward_length(config.intermediate_size)
-    w.add_head_count(config.num_attention_heads)
-    w.add_head_count_kv(config.num_key_value_heads)
-    w.add_layer_norm_rms_eps(config.rms_norm_eps)
-    w.add_vocab_size(config.vocab_size)
-    w.add_rope_freq_base(10000.0)
-    size = tokenizer.get_vocab_size()
-    w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("gpt-2")
-    w.add_token_list([tokenizer.id_to_token(i) for i in range(size)])
-    w.add_token_types([gguf.TokenType.NORMAL] * START + [gguf.TokenType.CONTROL] * len(SPECIALS))
-    w.add_token_merges([" ".join(m) for m in MERGES])
-    w.add_bos_token_id(START)
-    w.add_eos_token_id(END)
-    w.add_add_bos_token(False)
-    w.add_chat_template(TEMPLATE)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for key, value in state.items():
-        if "q_proj" in key or "k_proj" in key:
-            value = permuted(value, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
-        value, name = value.contiguous(), names.get_name(key, (".weight", ".bias"))
-        if value.dim() == 1:
-            w.add_tensor(name, value.numpy())
-        else:
-            w.add_tensor(name, value.to(torch.bfloat16).view(torch.uint8).numpy(), raw_dtype=gguf.GGMLQuantizationType.BF16)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+def add_tokenizer(writer, tokenizer):
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())])
+    writer.add_token_types([gguf.TokenType.NORMAL] * START + [gguf.TokenType.CONTROL] * len(SPECIALS))
+    writer.add_token_merges([" ".join(m) for m in MERGES])
+    writer.add_bos_token_id(START)
+    writer.add_eos_token_id(END)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(TEMPLATE)
 
 
 def write_json(path, content):
@@ -188,7 +159,8 @@ def main():
     for name, content in files.items():
         write_json(folder / name, content)
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
-    write_gguf(folder / "model.gguf", config, state, tokenizer)
+    write_gguf(folder / "model.gguf", "llama", config, state, name="kpd chat test",
+               add_tokenizer=lambda writer: add_tokenizer(writer, tokenizer), bf16=True)
 
 
 main()

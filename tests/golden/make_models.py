@@ -10,10 +10,9 @@ import json
 import pathlib
 import sys
 
-import gguf
-import numpy as np
 import torch
 import transformers as tf
+from gguf_models import write_gguf
 from safetensors.torch import save_file
 
 VOCABULARY, TOKENS = 96, 64
@@ -59,36 +58,6 @@ def randomize(model, seed):
         p.data = draw.to(torch.bfloat16).to(torch.float32)
 
 
-def permuted(w, heads):
-    """Rows of q or k as GGUF's llama keeps them: neighbours are rotated together."""
-    return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
-
-
-def write_gguf(path, name, config, state):
-    w = gguf.GGUFWriter(str(path), name)
-    w.add_block_count(config.num_hidden_layers)
-    w.add_context_length(config.max_position_embeddings)
-    w.add_embedding_length(config.hidden_size)
-    w.add_feed_forward_length(config.intermediate_size)
-    w.add_head_count(config.num_attention_heads)
-    w.add_head_count_kv(config.num_key_value_heads)
-    w.add_layer_norm_rms_eps(config.rms_norm_eps)
-    w.add_vocab_size(config.vocab_size)
-    w.add_rope_freq_base(10000.0)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[name.upper()], config.num_hidden_layers)
-    for key, value in state.items():
-        value = value.numpy()
-        if key == "lm_head.weight":
-            continue  # tied
-        if name == "llama" and ("q_proj" in key or "k_proj" in key):
-            value = permuted(value, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
-        w.add_tensor(names.get_name(key, (".weight", ".bias")), np.ascontiguousarray(value))
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-
-
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "models")
     tokens = torch.randint(3, VOCABULARY, (1, TOKENS), generator=torch.Generator().manual_seed(7))
@@ -107,7 +76,7 @@ def main():
         (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1, sort_keys=True) + "\n")
         save_file({"tokens": tokens[0].float(), "logits": logits}, folder / "logits.safetensors")
         if name in GGUF_CASES:
-            write_gguf(folder / "model.gguf", name, config, {k: v for k, v in state.items()})
+            write_gguf(folder / "model.gguf", name, config, state)
         print(name, type(model).__name__, f"largest logit {logits.abs().max():.3f}")
 
 
