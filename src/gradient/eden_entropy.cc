@@ -26,6 +26,7 @@ using transform::Purpose;
 
 inline constexpr size_t kSection = 128;                    // coordinates that share a class of dither
 inline constexpr size_t kMaxSections = 64;                 // of the longest block, 8191
+inline constexpr size_t kMaxClasses = 16;                  // GaussianStep::n_classes
 inline constexpr uint32_t kClosedFormRate = kRateOne / 2;  // below, S = (|x|/sqrt n) / E[Z Q(Z)], which cannot be infinite
 
 class EdenEntropy final : public SegmentCodec {
@@ -36,6 +37,8 @@ class EdenEntropy final : public SegmentCodec {
       encode_tables_.emplace_back(step_->class_frequencies(c));
       decode_tables_.emplace_back(step_->class_frequencies(c));
     }
+    decoded_values_ = step_->values;
+    decoded_values_.resize(size_t{step_->n_indices} + (size_t{1} << step_->raw_bits), 0.0f);  // an escape's is put in later
     max_level_ = 0;
     for (const float v : step_->values) max_level_ = std::max(max_level_, std::fabs(v));
   }
@@ -169,14 +172,15 @@ class EdenEntropy final : public SegmentCodec {
     uint32_t words[kMaxSections + 3];
     const size_t n = (length + kSection - 1) / kSection;
     transform::random_words(own, Purpose::kWindow, 0, 0, std::span(words, (n + 3) / 4 * 4));
-    out.n = 0;
-    for (int c = 0; c < step_->n_classes; ++c) {
-      for (size_t k = 0; k < n; ++k) {
-        if (class_of(words[k]) != c) continue;
-        const size_t first = k * kSection;
-        out.list[out.n++] = {static_cast<uint32_t>(first), static_cast<uint32_t>(std::min(kSection, length - first)), c};
-      }
+    uint8_t next[kMaxClasses + 1] = {};  // where the next section of a class goes
+    for (size_t k = 0; k < n; ++k) ++next[class_of(words[k]) + 1];
+    for (int c = 0; c < step_->n_classes; ++c) next[c + 1] = static_cast<uint8_t>(next[c + 1] + next[c]);
+    for (size_t k = 0; k < n; ++k) {
+      const int c = class_of(words[k]);
+      const size_t first = k * kSection;
+      out.list[next[c]++] = {static_cast<uint32_t>(first), static_cast<uint32_t>(std::min(kSection, length - first)), c};
     }
+    out.n = static_cast<int>(n);
   }
   int class_of(uint32_t word) const {
     return static_cast<int>((uint64_t{word} * static_cast<uint64_t>(step_->n_classes)) >> 32);
@@ -191,10 +195,7 @@ class EdenEntropy final : public SegmentCodec {
     for (int k = 0; k < sections.n; ++k) {
       const Section& s = sections.list[k];
       const float base = static_cast<float>(s.table) / static_cast<float>(step_->n_classes) + unit / 2;
-      for (uint32_t i = s.first; i < s.first + s.n; ++i) {
-        const uint32_t half = (words[i / 2] >> (16 * (i % 2))) & 0xffff;
-        offset[i] = base + static_cast<float>(half) * unit;
-      }
+      kernels::dither_offsets(words.data() + s.first / 2, s.n, base, unit, offset + s.first);
     }
   }
 
@@ -252,16 +253,12 @@ class EdenEntropy final : public SegmentCodec {
     kernels::quantize_dithered(s.rotated.data(), offset, n, static_cast<float>(1.0 / (u * scale * step_->step)), index);
     float* const values = s.extra.data();
     split(index, n, symbols, raw, values, s.symbols.data(), escapes);
-    subtract_dither(values, offset, n);
+    kernels::subtract_dither(offset, n, step_->float_step, values);
     BlockSums sums;
     sums.x2 = x2;
     sums.dot = kernels::dot(s.rotated.data(), values, n) / u;
     sums.q2 = kernels::dot(values, values, n);
     return {word, x2, block_error(scale, sums)};
-  }
-
-  void subtract_dither(float* values, const float* offset, size_t n) const {
-    for (size_t i = 0; i < n; ++i) values[i] -= (offset[i] - 0.5f) * step_->float_step;
   }
 
   // Indices -> coarse symbols, raw planes, escapes and reconstruction values. `u` may be the memory of `index`.
@@ -357,7 +354,7 @@ class EdenEntropy final : public SegmentCodec {
         Sections sections;
         make_sections(own, n, sections);
         make_offsets(own, sections, n, s.words, s.extra.data());
-        subtract_dither(y.data(), s.extra.data(), n);
+        kernels::subtract_dither(s.extra.data(), n, step_->float_step, y.data());
       }
       result += fn(b, word, y, static_cast<double>(std::max(max_level_, escape_max) + step_->float_step));
       symbol_at += n;
@@ -400,25 +397,20 @@ class EdenEntropy final : public SegmentCodec {
 
   // Symbols, raw bits and escapes -> reconstruction values; returns the largest |escape| value.
   float join(const uint8_t* symbols, const uint8_t* raw, std::span<float> y, Scratch& s, ByteReader& escapes) const {
-    const float* const table = step_->values.data();
+    const float* const table = decoded_values_.data();
     const uint8_t escape = static_cast<uint8_t>(step_->escape_symbol);
     const size_t n = y.size();
-    bool any_escape = false;
-    if (step_->raw_bits == 0) {
-      for (size_t i = 0; i < n; ++i) {
-        any_escape |= symbols[i] == escape;
-        y[i] = table[symbols[i] < escape ? symbols[i] : 0];
-      }
-    } else {
+    if (step_->raw_bits > 0) {
       s.symbols.resize(std::max(s.symbols.size(), n));
       uint8_t* const low = reinterpret_cast<uint8_t*>(s.symbols.data());
       unpack_low_bits(raw, n, step_->raw_bits, low);
-      for (size_t i = 0; i < n; ++i) {
-        any_escape |= symbols[i] == escape;
-        y[i] = table[symbols[i] < escape ? static_cast<uint32_t>(symbols[i]) << step_->raw_bits | low[i] : 0];
-      }
+      for (size_t i = 0; i < n; ++i) y[i] = table[static_cast<uint32_t>(symbols[i]) << step_->raw_bits | low[i]];
+    } else if (dithers()) {
+      kernels::uniform_values(symbols, n, step_->index_bias, step_->float_step, y.data());
+    } else {
+      for (size_t i = 0; i < n; ++i) y[i] = table[symbols[i]];
     }
-    if (!any_escape) return 0;
+    if (std::memchr(symbols, escape, n) == nullptr) return 0;
     float largest = 0;
     for (size_t i = 0; i < n; ++i) {
       if (symbols[i] != escape) continue;
@@ -433,6 +425,7 @@ class EdenEntropy final : public SegmentCodec {
   std::shared_ptr<const GaussianStep> step_;
   double limit_ = 0;
   float max_level_ = 0;
+  std::vector<float> decoded_values_;  // of symbol << raw_bits | raw
   std::vector<coding::RansEncodeTable> encode_tables_;
   std::vector<coding::RansDecodeTable> decode_tables_;
 };

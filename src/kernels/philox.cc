@@ -1,54 +1,100 @@
-// kernels: Philox4x32-10 in bulk (Salmon et al. 2011; base/rng.cc has the one-block form with the published vectors).
+// kernels: Philox4x32-10 with Highway (philox.h).
 //
-// Scalar on purpose: four independent blocks in flight keep the 64-bit multiplier busy, which on the cores measured is as fast
-// as 256-bit vectors, and it is the same code on every machine.
-#include "kernels/philox.h"
+// One block a 64-bit lane: each of its four words stands in the low half of a lane of its own vector, so that a round is two
+// widening multiplications, two shifts and four exclusive ors for all lanes. The high halves hold what is left of products; no
+// operation reads them.
+#include "base/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/philox.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
 
 #include <algorithm>
 
+#include "kernels/philox.h"
+#include "kpd/base/cpu.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
-namespace {
+namespace HWY_NAMESPACE {
 
-constexpr uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u;
-constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
+#if KPD_TARGET_IS_SCALAR
+void PhiloxFill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t block, uint32_t* words, size_t n) {
+  scalar::philox_fill(key, first_index, what, block, words, n);
+}
+#else
 
-template <int kBlocks>
-inline void blocks(uint64_t key, uint32_t index, uint32_t what, uint64_t block, uint32_t* out) {
-  uint32_t c[kBlocks][4];
-  for (int b = 0; b < kBlocks; ++b) {
-    c[b][0] = index + static_cast<uint32_t>(b);
-    c[b][1] = what;
-    c[b][2] = static_cast<uint32_t>(block);
-    c[b][3] = static_cast<uint32_t>(block >> 32);
+namespace hn = hwy::HWY_NAMESPACE;
+using D32 = hn::CappedTag<uint32_t, 16>;
+using D64 = hn::RepartitionToWide<D32>;
+using V32 = hn::Vec<D32>;
+using V64 = hn::Vec<D64>;
+inline constexpr size_t kBlocks = hn::MaxLanes(D64());  // of a vector
+inline constexpr size_t kInFlight = 2;                  // vectors, to hide the multiplication's latency
+
+template <size_t kVectors>
+HWY_INLINE void blocks(uint64_t key, uint32_t index, uint32_t what, uint64_t block, uint32_t* out) {
+  const D32 d;
+  const D64 dw;
+  const V32 mul0 = hn::Set(d, kPhiloxMul0), mul1 = hn::Set(d, kPhiloxMul1);
+  // Even lanes hold the first half of a vector's blocks, odd lanes the second: interleaving puts them in order at the end.
+  alignas(64) uint32_t lanes[2 * kBlocks] = {};
+  for (size_t j = 0; j < kBlocks; ++j) lanes[2 * j] = static_cast<uint32_t>(j % 2 * (kBlocks / 2) + j / 2);
+  const V32 numbers = hn::Load(d, lanes);
+  V32 c0[kVectors], c1[kVectors], c2[kVectors], c3[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) {
+    c0[v] = hn::Add(numbers, hn::Set(d, index + static_cast<uint32_t>(v * kBlocks)));
+    c1[v] = hn::Set(d, what);
+    c2[v] = hn::Set(d, static_cast<uint32_t>(block));
+    c3[v] = hn::Set(d, static_cast<uint32_t>(block >> 32));
   }
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (int b = 0; b < kBlocks; ++b) {
-      const uint64_t p0 = static_cast<uint64_t>(kMul0) * c[b][0];
-      const uint64_t p1 = static_cast<uint64_t>(kMul1) * c[b][2];
-      c[b][0] = static_cast<uint32_t>(p1 >> 32) ^ c[b][1] ^ k0;
-      c[b][1] = static_cast<uint32_t>(p1);
-      c[b][2] = static_cast<uint32_t>(p0 >> 32) ^ c[b][3] ^ k1;
-      c[b][3] = static_cast<uint32_t>(p0);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    HWY_UNROLL(2)
+    for (size_t v = 0; v < kVectors; ++v) {
+      const V64 p0 = hn::MulEven(c0[v], mul0), p1 = hn::MulEven(c2[v], mul1);
+      c0[v] = hn::Xor(hn::BitCast(d, hn::ShiftRight<32>(p1)), hn::Xor(c1[v], hn::Set(d, k0)));
+      c1[v] = hn::BitCast(d, p1);
+      c2[v] = hn::Xor(hn::BitCast(d, hn::ShiftRight<32>(p0)), hn::Xor(c3[v], hn::Set(d, k1)));
+      c3[v] = hn::BitCast(d, p0);
     }
-    k0 += kWeyl0;
-    k1 += kWeyl1;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
   }
-  for (int b = 0; b < kBlocks; ++b) {
-    for (int w = 0; w < 4; ++w) out[4 * b + w] = c[b][w];
+  for (size_t v = 0; v < kVectors; ++v) {
+    const V64 low = hn::BitCast(dw, hn::OddEven(hn::DupEven(c1[v]), c0[v]));
+    const V64 high = hn::BitCast(dw, hn::OddEven(hn::DupEven(c3[v]), c2[v]));
+    uint32_t* const to = out + 4 * kBlocks * v;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, low, high)), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, low, high)), d, to + 2 * kBlocks);
   }
 }
 
-}  // namespace
+void PhiloxFill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t block, uint32_t* words, size_t n) {
+  constexpr size_t kWords = 4 * kBlocks;
+  const auto index_of = [&](size_t i) { return first_index + static_cast<uint32_t>(i / 4); };
+  size_t i = 0;
+  for (; i + kInFlight * kWords <= n; i += kInFlight * kWords) blocks<kInFlight>(key, index_of(i), what, block, words + i);
+  for (; i + kWords <= n; i += kWords) blocks<1>(key, index_of(i), what, block, words + i);
+  if (n - i <= 4) return scalar::philox_fill(key, index_of(i), what, block, words + i, n - i);
+  uint32_t last[kWords];
+  blocks<1>(key, index_of(i), what, block, last);
+  std::copy(last, last + (n - i), words + i);
+}
+#endif  // KPD_TARGET_IS_SCALAR
+}  // namespace HWY_NAMESPACE
+}  // namespace kpd::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kpd::kernels {
+HWY_EXPORT(PhiloxFill);
 
 void philox_fill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t block, uint32_t* words, size_t n) {
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) blocks<4>(key, first_index + static_cast<uint32_t>(i / 4), what, block, words + i);
-  for (; i < n; i += 4) {
-    uint32_t last[4];
-    blocks<1>(key, first_index + static_cast<uint32_t>(i / 4), what, block, last);
-    std::copy(last, last + std::min<size_t>(4, n - i), words + i);
-  }
+  // One block has no parallel work.
+  if (n <= 4 || use_scalar_kernels()) return scalar::philox_fill(key, first_index, what, block, words, n);
+  HWY_DYNAMIC_DISPATCH(PhiloxFill)(key, first_index, what, block, words, n);
 }
-
 }  // namespace kpd::kernels
+#endif

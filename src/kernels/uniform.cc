@@ -21,6 +21,13 @@ void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
 void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
   scalar::quantize_dithered(y, offset, n, inverse, index);
 }
+void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
+  scalar::uniform_values(symbols, n, bias, step, y);
+}
+void DitherOffsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
+  scalar::dither_offsets(words, n, base, unit, offset);
+}
+void SubtractDither(const float* offset, size_t n, float step, float* y) { scalar::subtract_dither(offset, n, step, y); }
 double Dot(const float* a, const float* b, size_t n) { return scalar::dot(a, b, n); }
 #else
 
@@ -28,6 +35,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using DI = hn::RebindToSigned<D>;
 using D16 = hn::Rebind<int16_t, D>;
+using DU16 = hn::Rebind<uint16_t, D>;
+using D8 = hn::Rebind<uint8_t, D>;
 using DD = hn::CappedTag<double, 8>;
 using DH = hn::Rebind<float, DD>;
 using V = hn::Vec<D>;
@@ -65,6 +74,41 @@ void QuantizeDithered(const float* y, const float* offset, size_t n, float inver
   scalar::quantize_dithered(y + i, offset + i, n - i, inverse, index + i);
 }
 
+void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
+  const D d;
+  const V factor = hn::Set(d, step);
+  const auto zero = hn::Set(DI(), bias);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto symbol = hn::PromoteTo(DI(), hn::LoadU(D8(), symbols + i));
+    hn::StoreU(hn::Mul(hn::ConvertTo(d, hn::Sub(symbol, zero)), factor), d, y + i);
+  }
+  scalar::uniform_values(symbols + i, n - i, bias, step, y + i);
+}
+
+void DitherOffsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
+  const D d;
+  const V first = hn::Set(d, base), factor = hn::Set(d, unit);
+  const auto* const halves = reinterpret_cast<const uint16_t*>(words);  // little-endian, as all that Highway runs on here
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const V half = hn::ConvertTo(d, hn::PromoteTo(DI(), hn::LoadU(DU16(), halves + i)));
+    hn::StoreU(hn::Add(first, hn::Mul(half, factor)), d, offset + i);
+  }
+  scalar::dither_offsets(words + i / 2, n - i, base, unit, offset + i);  // i is even
+}
+
+void SubtractDither(const float* offset, size_t n, float step, float* y) {
+  const D d;
+  const V half = hn::Set(d, 0.5f), factor = hn::Set(d, step);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const V dither = hn::Mul(hn::Sub(hn::LoadU(d, offset + i), half), factor);
+    hn::StoreU(hn::Sub(hn::LoadU(d, y + i), dither), d, y + i);
+  }
+  scalar::subtract_dither(offset + i, n - i, step, y + i);
+}
+
 double Dot(const float* a, const float* b, size_t n) {
   const DD dd;
   const DH dh;
@@ -93,6 +137,9 @@ HWY_AFTER_NAMESPACE();
 namespace kpd::kernels {
 HWY_EXPORT(QuantizeUniform);
 HWY_EXPORT(QuantizeDithered);
+HWY_EXPORT(UniformValues);
+HWY_EXPORT(DitherOffsets);
+HWY_EXPORT(SubtractDither);
 HWY_EXPORT(Dot);
 
 void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
@@ -103,6 +150,21 @@ void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
 void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
   if (use_scalar_kernels()) return scalar::quantize_dithered(y, offset, n, inverse, index);
   HWY_DYNAMIC_DISPATCH(QuantizeDithered)(y, offset, n, inverse, index);
+}
+
+void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
+  if (use_scalar_kernels()) return scalar::uniform_values(symbols, n, bias, step, y);
+  HWY_DYNAMIC_DISPATCH(UniformValues)(symbols, n, bias, step, y);
+}
+
+void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
+  if (use_scalar_kernels()) return scalar::dither_offsets(words, n, base, unit, offset);
+  HWY_DYNAMIC_DISPATCH(DitherOffsets)(words, n, base, unit, offset);
+}
+
+void subtract_dither(const float* offset, size_t n, float step, float* y) {
+  if (use_scalar_kernels()) return scalar::subtract_dither(offset, n, step, y);
+  HWY_DYNAMIC_DISPATCH(SubtractDither)(offset, n, step, y);
 }
 
 double dot(const float* a, const float* b, size_t n) {

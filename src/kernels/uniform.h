@@ -1,4 +1,4 @@
-// kernels: uniform quantization to 16-bit indices and dot products for the entropy codes. Private.
+// kernels: uniform quantization to 16-bit indices and back, dither, and dot products for the entropy codes. Private.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,21 @@ namespace kpd::kernels {
 void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index);
 // index[i] = floor(y[i] * inverse + offset[i]), saturated. offset = dither / step + 1/2.
 void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index);
+// y[i] = (symbols[i] - bias) * step.
+void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y);
+// offset[i] = base + unit * half i of words, whose halves count from the low 16 bits of words[0].
+void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset);
+// y[i] -= (offset[i] - 1/2) * step
+void subtract_dither(const float* offset, size_t n, float step, float* y);
 // sum of a_i b_i, products exact in double, 16-lane fixed tree (hadamard.h).
 double dot(const float* a, const float* b, size_t n);
 
 namespace scalar {
 void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index);
 void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index);
+void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y);
+void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset);
+void subtract_dither(const float* offset, size_t n, float step, float* y);
 double dot(const float* a, const float* b, size_t n);
 }  // namespace scalar
 

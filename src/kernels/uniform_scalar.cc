@@ -26,6 +26,18 @@ void quantize_dithered(const float* y, const float* offset, size_t n, float inve
   for (size_t i = 0; i < n; ++i) index[i] = saturate(std::floor(y[i] * inverse + offset[i]));
 }
 
+void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = static_cast<float>(symbols[i] - bias) * step;
+}
+
+void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
+  for (size_t i = 0; i < n; ++i) offset[i] = base + static_cast<float>((words[i / 2] >> (16 * (i % 2))) & 0xffff) * unit;
+}
+
+void subtract_dither(const float* offset, size_t n, float step, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] -= (offset[i] - 0.5f) * step;
+}
+
 double dot(const float* a, const float* b, size_t n) {
   double lanes[16] = {};
   for (size_t i = 0; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "kernels/isa_fixture.h"
-#include "kernels/philox.h"
 
 namespace kpd::kernels {
 namespace {
@@ -75,20 +74,6 @@ TEST_P(Hadamard, MagnitudeSeesNonFiniteEverywhere) {
     std::vector<float> x(100, 1.0f);
     x[at] = at % 2 == 0 ? __builtin_nanf("") : -__builtin_inff();
     EXPECT_GE(magnitude(x.data(), x.size()).max_abs_bits, 0x7f800000u) << at;
-  }
-}
-
-TEST(PhiloxFill, EqualsTheOneBlockForm) {
-  const uint64_t key = 0x123456789abcdef0u, block = 0xfedcba9876543210u;
-  for (const size_t n : {1, 4, 5, 16, 63, 64, 127}) {
-    std::vector<uint32_t> words(n);
-    philox_fill(key, 7, 99, block, words.data(), n);
-    for (size_t i = 0; i < n; ++i) {
-      const PhiloxCounter want =
-          philox4x32({static_cast<uint32_t>(7 + i / 4), 99, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)},
-                     {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
-      ASSERT_EQ(words[i], want[i % 4]) << n << " " << i;
-    }
   }
 }
 

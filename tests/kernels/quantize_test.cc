@@ -11,6 +11,7 @@
 namespace kpd::kernels {
 namespace {
 
+using kpd::testing::random_bits;
 using kpd::testing::random_floats;
 
 class Quantize : public kpd::testing::IsaTest {};
@@ -105,6 +106,25 @@ TEST_P(Quantize, UniformAndDotEqualTheReference) {
     ASSERT_EQ(a, b) << n;
     const std::vector<float> z = random_floats(n, n + 2), w = random_floats(n, n + 3);
     ASSERT_EQ(dot(z.data(), w.data(), n), scalar::dot(z.data(), w.data(), n)) << n;
+  }
+}
+
+TEST_P(Quantize, UniformDecodingEqualsTheReference) {
+  constexpr float kStep = 0.2590170f, kUnit = 1.0f / (65536.0f * 8);
+  for (const size_t n : kLengths) {
+    const std::vector<uint32_t> words = random_bits(n + 1, n);
+    const auto* const symbols = reinterpret_cast<const uint8_t*>(words.data());
+    std::vector<float> a(n + 1, 7.0f), b(n + 1, 7.0f);
+    uniform_values(symbols, n, 31, kStep, a.data());
+    scalar::uniform_values(symbols, n, 31, kStep, b.data());
+    ASSERT_EQ(std::memcmp(a.data(), b.data(), 4 * (n + 1)), 0) << n;
+    std::vector<float> offsets(n + 1, 7.0f), other(n + 1, 7.0f);
+    dither_offsets(words.data(), n, 0.375f, kUnit, offsets.data());
+    scalar::dither_offsets(words.data(), n, 0.375f, kUnit, other.data());
+    ASSERT_EQ(std::memcmp(offsets.data(), other.data(), 4 * (n + 1)), 0) << n;
+    subtract_dither(offsets.data(), n, kStep, a.data());
+    scalar::subtract_dither(offsets.data(), n, kStep, b.data());
+    ASSERT_EQ(std::memcmp(a.data(), b.data(), 4 * (n + 1)), 0) << n;
   }
 }
 
