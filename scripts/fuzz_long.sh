@@ -15,9 +15,9 @@ if [ ${#names[@]} = 0 ]; then
 fi
 
 fuzz_one() {
-  local name=$1 seeds=("$out/found/${1}_fuzz") log=$out/logs/$1.log corpus=fuzz/corpus/$1
-  [ "$name" != aggregator ] || corpus=fuzz/corpus/stream  # its messages are streams
-  [ ! -d "$corpus" ] || seeds+=("$corpus")
+  local name=$1 seeds=("$out/found/${1}_fuzz") log=$out/logs/$1.log
+  [ ! -d "fuzz/corpus/$name" ] || seeds+=("fuzz/corpus/$name")
+  [ "$name" != aggregator ] || seeds+=(fuzz/corpus/stream)  # its messages are streams
   mkdir -p "${seeds[0]}"
   if "build/fuzz/bin/${name}_fuzz" -runs="$runs" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$out/crashes/$name-" "${seeds[@]}" >"$log" 2>&1; then

@@ -42,7 +42,7 @@ struct Verdict {
   Refusal refusal = Refusal::kNone;
   std::string reason;  // a sentence; empty if accepted
   uint64_t weight = 0;
-  double norm = 0;     // of what the message decodes to
+  double norm = 0;     // of what the message decodes to, before values beyond the float range are limited to it
   uint64_t bytes = 0;  // of the message
   bool accepted() const { return refusal == Refusal::kNone; }
 };
