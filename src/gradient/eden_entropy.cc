@@ -231,8 +231,9 @@ class EdenEntropy final : public SegmentCodec {
     split(index, n, symbols, raw, values, s.symbols.data(), escapes);
     BlockSums sums;
     sums.x2 = sums.kept2 = x2;
-    sums.dot = kernels::dot(s.rotated.data(), values, n) / u;
-    sums.q2 = kernels::dot(values, values, n);
+    const kernels::Dots dots = kernels::dots(s.rotated.data(), values, n);
+    sums.dot = dots.ab / u;
+    sums.q2 = dots.bb;
     double scale = block_scale(params_.scale, sums);
     if (params_.scale == ScaleKind::kUnbiased && params_.rate < kClosedFormRate) {
       scale = std::sqrt(x2 / static_cast<double>(n)) / step_->expected_zq;
@@ -256,14 +257,19 @@ class EdenEntropy final : public SegmentCodec {
     kernels::subtract_dither(offset, n, step_->float_step, values);
     BlockSums sums;
     sums.x2 = x2;
-    sums.dot = kernels::dot(s.rotated.data(), values, n) / u;
-    sums.q2 = kernels::dot(values, values, n);
+    const kernels::Dots dots = kernels::dots(s.rotated.data(), values, n);
+    sums.dot = dots.ab / u;
+    sums.q2 = dots.bb;
     return {word, x2, block_error(scale, sums)};
   }
 
   // Indices -> coarse symbols, raw planes, escapes and reconstruction values. `u` may be the memory of `index`.
   void split(const int16_t* index, size_t n, uint8_t* symbols, uint8_t* raw, float* values, uint16_t* u,
              Escapes& escapes) const {
+    if (step_->raw_bits == 0) {
+      split_without_raw_bits(index, n, symbols, values, escapes);
+      return;
+    }
     const float* const table = step_->values.data();
     const uint32_t bias = static_cast<uint32_t>(step_->index_bias), limit = step_->n_indices;
     for (size_t i = 0; i < n; ++i) {
@@ -280,7 +286,30 @@ class EdenEntropy final : public SegmentCodec {
         escapes.list.push_back(at);
       }
     }
-    if (step_->raw_bits > 0) pack_low_bits(u, n, step_->raw_bits, raw);
+    pack_low_bits(u, n, step_->raw_bits, raw);
+  }
+
+  void split_without_raw_bits(const int16_t* index, size_t n, uint8_t* symbols, float* values, Escapes& escapes) const {
+    const uint8_t escape = static_cast<uint8_t>(step_->escape_symbol);
+    kernels::uniform_symbols(index, n, step_->index_bias, escape, symbols);
+    values_of_symbols(symbols, n, values);
+    for (const uint8_t* at = symbols; (at = find(at, symbols + n, escape)) != symbols + n; ++at) {
+      const size_t i = static_cast<size_t>(at - symbols);
+      values[i] = step_->midpoint(index[i]);
+      escapes.list.push_back(index[i]);
+    }
+  }
+
+  // Decoded values where there are no raw bits; an escape's is put in later.
+  void values_of_symbols(const uint8_t* symbols, size_t n, float* y) const {
+    if (dithers()) return kernels::uniform_values(symbols, n, step_->index_bias, step_->float_step, y);
+    const float* const table = decoded_values_.data();
+    for (size_t i = 0; i < n; ++i) y[i] = table[symbols[i]];
+  }
+
+  static const uint8_t* find(const uint8_t* first, const uint8_t* last, uint8_t wanted) {
+    const void* const found = std::memchr(first, wanted, static_cast<size_t>(last - first));
+    return found != nullptr ? static_cast<const uint8_t*>(found) : last;
   }
 
   // The flush of all symbols behind `at`, encoded from the end of dst and moved; returns the new end.
@@ -405,18 +434,15 @@ class EdenEntropy final : public SegmentCodec {
       uint8_t* const low = reinterpret_cast<uint8_t*>(s.symbols.data());
       unpack_low_bits(raw, n, step_->raw_bits, low);
       for (size_t i = 0; i < n; ++i) y[i] = table[static_cast<uint32_t>(symbols[i]) << step_->raw_bits | low[i]];
-    } else if (dithers()) {
-      kernels::uniform_values(symbols, n, step_->index_bias, step_->float_step, y.data());
     } else {
-      for (size_t i = 0; i < n; ++i) y[i] = table[symbols[i]];
+      values_of_symbols(symbols, n, y.data());
     }
-    if (std::memchr(symbols, escape, n) == nullptr) return 0;
     float largest = 0;
-    for (size_t i = 0; i < n; ++i) {
-      if (symbols[i] != escape) continue;
+    for (const uint8_t* at = symbols; (at = find(at, symbols + n, escape)) != symbols + n; ++at) {
       if (escapes.remaining() < 2) fail(ErrorCode::kCorruptData, "byte ", escapes.offset(), " of the escapes: one is missing");
-      y[i] = step_->midpoint(escapes.i16("escaped index"));
-      largest = std::max(largest, std::fabs(y[i]));
+      float& value = y[static_cast<size_t>(at - symbols)];
+      value = step_->midpoint(escapes.i16("escaped index"));
+      largest = std::max(largest, std::fabs(value));
     }
     return largest;
   }

@@ -21,6 +21,9 @@ void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
 void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
   scalar::quantize_dithered(y, offset, n, inverse, index);
 }
+void UniformSymbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+  scalar::uniform_symbols(index, n, bias, escape, symbols);
+}
 void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
   scalar::uniform_values(symbols, n, bias, step, y);
 }
@@ -29,6 +32,7 @@ void DitherOffsets(const uint32_t* words, size_t n, float base, float unit, floa
 }
 void SubtractDither(const float* offset, size_t n, float step, float* y) { scalar::subtract_dither(offset, n, step, y); }
 double Dot(const float* a, const float* b, size_t n) { return scalar::dot(a, b, n); }
+Dots DotPair(const float* a, const float* b, size_t n) { return scalar::dots(a, b, n); }
 #else
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -74,6 +78,21 @@ void QuantizeDithered(const float* y, const float* offset, size_t n, float inver
   scalar::quantize_dithered(y + i, offset + i, n - i, inverse, index + i);
 }
 
+void UniformSymbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+  const hn::CappedTag<uint16_t, 32> d;
+  const hn::Rebind<uint8_t, decltype(d)> bytes;
+  const hn::RebindToSigned<decltype(d)> ds;
+  const auto offset = hn::Set(ds, static_cast<int16_t>(bias));
+  const auto most = hn::Set(d, escape);
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+    // Modulo 2^16 a negative sum is a large one.
+    const auto symbol = hn::Min(hn::BitCast(d, hn::Add(hn::LoadU(ds, index + i), offset)), most);
+    hn::StoreU(hn::DemoteTo(bytes, hn::BitCast(ds, symbol)), bytes, symbols + i);
+  }
+  scalar::uniform_symbols(index + i, n - i, bias, escape, symbols + i);
+}
+
 void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
   const D d;
   const V factor = hn::Set(d, step);
@@ -109,6 +128,14 @@ void SubtractDither(const float* offset, size_t n, float step, float* y) {
   scalar::subtract_dither(offset + i, n - i, step, y + i);
 }
 
+// Lane i % 16 of `sums` gets the products of the numbers i; those beyond the last sixteen are added at the end.
+double sum_products(const VD (&sums)[kSums], const float* a, const float* b, size_t i, size_t n) {
+  double lanes[16];
+  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], DD(), lanes + s * kDoubles);
+  for (; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum_lanes(lanes);
+}
+
 double Dot(const float* a, const float* b, size_t n) {
   const DD dd;
   const DH dh;
@@ -123,10 +150,25 @@ double Dot(const float* a, const float* b, size_t n) {
       sums[s] = hn::Add(sums[s], hn::Mul(x, z));
     }
   }
-  double lanes[16];
-  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], dd, lanes + s * kDoubles);
-  for (; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  return sum_lanes(lanes);
+  return sum_products(sums, a, b, i, n);
+}
+
+Dots DotPair(const float* a, const float* b, size_t n) {
+  const DD dd;
+  const DH dh;
+  VD ab[kSums], bb[kSums];
+  for (size_t s = 0; s < kSums; ++s) ab[s] = bb[s] = hn::Zero(dd);
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    HWY_UNROLL(8)
+    for (size_t s = 0; s < kSums; ++s) {
+      const VD x = hn::PromoteTo(dd, hn::LoadU(dh, a + i + s * kDoubles));
+      const VD z = hn::PromoteTo(dd, hn::LoadU(dh, b + i + s * kDoubles));
+      ab[s] = hn::Add(ab[s], hn::Mul(x, z));
+      bb[s] = hn::Add(bb[s], hn::Mul(z, z));
+    }
+  }
+  return {sum_products(ab, a, b, i, n), sum_products(bb, b, b, i, n)};
 }
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
@@ -137,10 +179,12 @@ HWY_AFTER_NAMESPACE();
 namespace kpd::kernels {
 HWY_EXPORT(QuantizeUniform);
 HWY_EXPORT(QuantizeDithered);
+HWY_EXPORT(UniformSymbols);
 HWY_EXPORT(UniformValues);
 HWY_EXPORT(DitherOffsets);
 HWY_EXPORT(SubtractDither);
 HWY_EXPORT(Dot);
+HWY_EXPORT(DotPair);
 
 void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
   if (use_scalar_kernels()) return scalar::quantize_uniform(y, n, inverse, index);
@@ -150,6 +194,11 @@ void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
 void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
   if (use_scalar_kernels()) return scalar::quantize_dithered(y, offset, n, inverse, index);
   HWY_DYNAMIC_DISPATCH(QuantizeDithered)(y, offset, n, inverse, index);
+}
+
+void uniform_symbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+  if (use_scalar_kernels()) return scalar::uniform_symbols(index, n, bias, escape, symbols);
+  HWY_DYNAMIC_DISPATCH(UniformSymbols)(index, n, bias, escape, symbols);
 }
 
 void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
@@ -170,6 +219,11 @@ void subtract_dither(const float* offset, size_t n, float step, float* y) {
 double dot(const float* a, const float* b, size_t n) {
   if (use_scalar_kernels()) return scalar::dot(a, b, n);
   return HWY_DYNAMIC_DISPATCH(Dot)(a, b, n);
+}
+
+Dots dots(const float* a, const float* b, size_t n) {
+  if (use_scalar_kernels()) return scalar::dots(a, b, n);
+  return HWY_DYNAMIC_DISPATCH(DotPair)(a, b, n);
 }
 }  // namespace kpd::kernels
 #endif

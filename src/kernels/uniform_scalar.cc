@@ -26,6 +26,13 @@ void quantize_dithered(const float* y, const float* offset, size_t n, float inve
   for (size_t i = 0; i < n; ++i) index[i] = saturate(std::floor(y[i] * inverse + offset[i]));
 }
 
+void uniform_symbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+  for (size_t i = 0; i < n; ++i) {
+    const int symbol = index[i] + bias;
+    symbols[i] = symbol >= 0 && symbol < escape ? static_cast<uint8_t>(symbol) : escape;
+  }
+}
+
 void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
   for (size_t i = 0; i < n; ++i) y[i] = static_cast<float>(symbols[i] - bias) * step;
 }
@@ -43,5 +50,7 @@ double dot(const float* a, const float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return sum_lanes(lanes);
 }
+
+Dots dots(const float* a, const float* b, size_t n) { return {dot(a, b, n), dot(b, b, n)}; }
 
 }  // namespace kpd::kernels::scalar

@@ -106,6 +106,9 @@ TEST_P(Quantize, UniformAndDotEqualTheReference) {
     ASSERT_EQ(a, b) << n;
     const std::vector<float> z = random_floats(n, n + 2), w = random_floats(n, n + 3);
     ASSERT_EQ(dot(z.data(), w.data(), n), scalar::dot(z.data(), w.data(), n)) << n;
+    const Dots both = dots(z.data(), w.data(), n);
+    ASSERT_EQ(both.ab, dot(z.data(), w.data(), n)) << n;
+    ASSERT_EQ(both.bb, dot(w.data(), w.data(), n)) << n;
   }
 }
 
@@ -114,6 +117,12 @@ TEST_P(Quantize, UniformDecodingEqualsTheReference) {
   for (const size_t n : kLengths) {
     const std::vector<uint32_t> words = random_bits(n + 1, n);
     const auto* const symbols = reinterpret_cast<const uint8_t*>(words.data());
+    std::vector<int16_t> index(n);
+    for (size_t i = 0; i < n; ++i) index[i] = static_cast<int16_t>(i % 3 == 0 ? words[i] : words[i] % 80 - 40);
+    std::vector<uint8_t> coded(n + 1, 77), wanted(n + 1, 77);
+    uniform_symbols(index.data(), n, 31, 63, coded.data());
+    scalar::uniform_symbols(index.data(), n, 31, 63, wanted.data());
+    ASSERT_EQ(coded, wanted) << n;
     std::vector<float> a(n + 1, 7.0f), b(n + 1, 7.0f);
     uniform_values(symbols, n, 31, kStep, a.data());
     scalar::uniform_values(symbols, n, 31, kStep, b.data());
