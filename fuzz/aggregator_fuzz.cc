@@ -2,7 +2,7 @@
 // it should carry are mostly its own, so that its content is looked at.
 //
 // A finding is a refused message that left a trace in the sum or in the next one's verdict, an accepted one whose norm is
-// beyond the limit or not that of what it decodes to, or anything thrown.
+// beyond the limit or not that of what it decodes to (above it, where values saturate), or anything thrown.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -63,8 +63,8 @@ struct Server {
   }
 };
 
-// A good message of the `n`-th client after that of the round that `ids` names; the last one is kept, as inputs mostly name the
-// same round.
+// A good message of the `n`-th client after that of the round that `ids` names; the last one of each n is kept, as inputs
+// mostly name the same round.
 const Bytes& good_message(MessageIds ids, uint64_t n) {
   struct Kept {
     std::array<uint64_t, 4> ids;
@@ -99,7 +99,7 @@ void check_accepted(const Verdict& v, std::span<const uint8_t> message, const Me
   // Rotations keep the norm but for rounding; a tiny vector may lose digits to the float range. Where decoding limits values to
   // the float range, what is left of them is shorter.
   const double norm = std::sqrt(norm2), margin = 1e-3 * v.norm + 1e-30;
-  if (norm > v.norm + margin || (norm < v.norm - margin && report.saturated == 0)) {
+  if (!(norm <= v.norm + margin) || !(norm >= v.norm - margin || report.saturated > 0)) {
     std::fprintf(stderr, "norm of the codes %.9g, of the decoded vector %.9g\n", v.norm, norm);
     finding("the norm is not that of the decoded vector");
   }

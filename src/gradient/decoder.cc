@@ -57,7 +57,9 @@ uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint
         v = std::copysign(static_cast<double>(FLT_MAX), v);
         ++saturated;
       }
-      out[i] = accumulate ? out[i] + weight * static_cast<float>(v) : static_cast<float>(v);
+      if (accumulate)
+        v = std::clamp(static_cast<double>(out[i]) + static_cast<double>(weight) * v, -double{FLT_MAX}, double{FLT_MAX});
+      out[i] = static_cast<float>(v);
     }
     return saturated;
   } catch (const Error& e) {

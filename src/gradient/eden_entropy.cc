@@ -33,6 +33,8 @@ class EdenEntropy final : public SegmentCodec {
  public:
   explicit EdenEntropy(const WireParams& p)
       : params_(p), step_(quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0)), limit_(eden_limit(p)) {
+    if (step_->n_classes > static_cast<int>(kMaxClasses))
+      fail(ErrorCode::kInternal, "eden: ", step_->n_classes, " classes of dither");
     for (int c = 0; c < step_->n_classes; ++c) {
       encode_tables_.emplace_back(step_->class_frequencies(c));
       decode_tables_.emplace_back(step_->class_frequencies(c));

@@ -167,11 +167,11 @@ uint64_t emit(std::span<const float> y, double factor, float weight, bool accumu
   const size_t n = y.size();
   const float* const p = y.data();
   const double largest = std::bit_cast<float>(kernels::magnitude(p, n).max_abs_bits) * std::abs(factor);
-  if (largest <= kMax && accumulate) {
+  if (accumulate && largest * std::max(1.0, std::abs(static_cast<double>(weight))) <= kMax) {
     for (size_t i = 0; i < n; ++i) dst[i] += weight * static_cast<float>(static_cast<double>(p[i]) * factor);
     return 0;
   }
-  if (largest <= kMax) {
+  if (!accumulate && largest <= kMax) {
     for (size_t i = 0; i < n; ++i) dst[i] = static_cast<float>(static_cast<double>(p[i]) * factor);
     return 0;
   }
@@ -179,7 +179,8 @@ uint64_t emit(std::span<const float> y, double factor, float weight, bool accumu
   for (size_t i = 0; i < n; ++i) {
     const double v = static_cast<double>(p[i]) * factor;
     saturated += std::abs(v) > kMax;
-    dst[i] = accumulate ? dst[i] + weight * saturate(v) : saturate(v);
+    dst[i] = accumulate ? saturate(static_cast<double>(dst[i]) + static_cast<double>(weight) * static_cast<double>(saturate(v)))
+                        : saturate(v);
   }
   return saturated;
 }

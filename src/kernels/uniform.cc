@@ -1,4 +1,4 @@
-// kernels: uniform quantization and dot products with Highway (uniform.h).
+// kernels: uniform quantization and back, dither, and dot products with Highway (uniform.h).
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,7 +21,7 @@ void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
 void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
   scalar::quantize_dithered(y, offset, n, inverse, index);
 }
-void UniformSymbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+void UniformSymbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
   scalar::uniform_symbols(index, n, bias, escape, symbols);
 }
 void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
@@ -78,7 +78,7 @@ void QuantizeDithered(const float* y, const float* offset, size_t n, float inver
   scalar::quantize_dithered(y + i, offset + i, n - i, inverse, index + i);
 }
 
-void UniformSymbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+void UniformSymbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
   const hn::CappedTag<uint16_t, 32> d;
   const hn::Rebind<uint8_t, decltype(d)> bytes;
   const hn::RebindToSigned<decltype(d)> ds;
@@ -108,10 +108,11 @@ void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, f
 void DitherOffsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
   const D d;
   const V first = hn::Set(d, base), factor = hn::Set(d, unit);
-  const auto* const halves = reinterpret_cast<const uint16_t*>(words);  // little-endian, as all that Highway runs on here
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(words);  // vector targets are little-endian: half i is at byte 2 i
+  const hn::Repartition<uint8_t, DU16> db;
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const V half = hn::ConvertTo(d, hn::PromoteTo(DI(), hn::LoadU(DU16(), halves + i)));
+    const V half = hn::ConvertTo(d, hn::PromoteTo(DI(), hn::BitCast(DU16(), hn::LoadU(db, bytes + 2 * i))));
     hn::StoreU(hn::Add(first, hn::Mul(half, factor)), d, offset + i);
   }
   scalar::dither_offsets(words + i / 2, n - i, base, unit, offset + i);  // i is even
@@ -196,7 +197,7 @@ void quantize_dithered(const float* y, const float* offset, size_t n, float inve
   HWY_DYNAMIC_DISPATCH(QuantizeDithered)(y, offset, n, inverse, index);
 }
 
-void uniform_symbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
   if (use_scalar_kernels()) return scalar::uniform_symbols(index, n, bias, escape, symbols);
   HWY_DYNAMIC_DISPATCH(UniformSymbols)(index, n, bias, escape, symbols);
 }

@@ -11,7 +11,7 @@ void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index);
 // index[i] = floor(y[i] * inverse + offset[i]), saturated. offset = dither / step + 1/2.
 void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index);
 // symbols[i] = index[i] + bias where that is in [0, escape), else escape. bias, escape < 256.
-void uniform_symbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols);
+void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols);
 // y[i] = (symbols[i] - bias) * step.
 void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y);
 // offset[i] = base + unit * half i of words, whose halves count from the low 16 bits of words[0].
@@ -29,7 +29,7 @@ Dots dots(const float* a, const float* b, size_t n);
 namespace scalar {
 void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index);
 void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index);
-void uniform_symbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols);
+void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols);
 void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y);
 void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset);
 void subtract_dither(const float* offset, size_t n, float step, float* y);

@@ -26,7 +26,7 @@ void quantize_dithered(const float* y, const float* offset, size_t n, float inve
   for (size_t i = 0; i < n; ++i) index[i] = saturate(std::floor(y[i] * inverse + offset[i]));
 }
 
-void uniform_symbols(const int16_t* index, size_t n, int bias, uint8_t escape, uint8_t* symbols) {
+void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
   for (size_t i = 0; i < n; ++i) {
     const int symbol = index[i] + bias;
     symbols[i] = symbol >= 0 && symbol < escape ? static_cast<uint8_t>(symbol) : escape;

@@ -151,6 +151,7 @@ def case_a_conversation(t):
             assert turns[1][0] == "turn assistant" and turns[1][1], turns
             assert page.value("document.getElementById('injected') === null")
             assert page.value("messages.map(m => m.role)") == ["user", "assistant"]
+            page.until("document.getElementById('figures').textContent.includes('MiB')")  # comes after the answer
             figures = page.value("document.getElementById('figures').textContent")
             assert "MiB" in figures and "weights" in figures and "cache" in figures, figures
             page.say("and again")

@@ -9,7 +9,7 @@ def permuted(w, heads):
 
 
 def write_gguf(path, architecture, config, state, name=None, add_tokenizer=lambda writer: None, bf16=False):
-    """`state`: torch tensors by transformers' names; tied weights are left out by the caller. bf16: matrices as such, else float32."""
+    """`state`: torch tensors by transformers' names; tied weights are left out by the caller. bf16: matrices as bfloat16, the rest float32."""
     w = gguf.GGUFWriter(str(path), architecture)
     if name is not None:
         w.add_name(name)

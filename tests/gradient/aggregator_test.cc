@@ -135,6 +135,21 @@ TEST(Aggregator, AMessageThatIsWrongInItsLastSegmentLeavesNoTrace) {
   EXPECT_EQ(s.sum, clean_sum(codec));
 }
 
+TEST(Aggregator, NoUpdateMakesTheSumInfinite) {
+  const std::vector<float> clean = clean_sum();
+  std::vector<float> huge(kDim, 3e38f);  // twice that is beyond float
+  for (const char* codec : {"float32", "bf16", "eden:bits=2", "sq:bits=2"}) {
+    Server s;
+    EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0))), Refusal::kNone);
+    EXPECT_EQ(s.add(2, message_of(huge, ids_of(2, 2), codec), "the limit is"), Refusal::kNorm) << codec;
+    for (float& v : huge) v = -v;
+    EXPECT_EQ(s.add(2, message_of(huge, ids_of(2, 2), codec), "the limit is"), Refusal::kNorm) << codec;
+    EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1, 3))), Refusal::kNone);
+    EXPECT_TRUE(s.aggregator.finish_round());
+    EXPECT_EQ(s.sum, clean) << codec;
+  }
+}
+
 TEST(Aggregator, ARoundWithoutAnyoneChangesNothing) {
   Server s;
   s.aggregator.refuse(Refusal::kLost);

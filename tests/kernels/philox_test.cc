@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/isa_fixture.h"
+#include "kpd/base/rng.h"
 
 namespace kpd::kernels {
 namespace {

@@ -55,8 +55,10 @@ void authenticate(std::span<uint8_t> message, const MacFunction& mac);
 struct AggregatorOptions {
   int threads = 1;
   Limits limits;
-  uint64_t max_weight = uint64_t{1} << 32;                    // of one client
-  double max_norm = std::numeric_limits<double>::infinity();  // of one update, |decoded|
+  uint64_t max_weight = uint64_t{1} << 32;  // of one client
+  // Of one update, |decoded|. Norm times weight is at most 2^100 in any case (2^80 with sum_rotated), so that no sum leaves the
+  // float range.
+  double max_norm = std::numeric_limits<double>::infinity();
   bool sum_rotated = false;  // codes with dither=shared: one inverse rotation a round instead of one a client
   // If set, what every tensor must be compressed by (a tensor with NaN or Inf may travel as float32). Without it clients choose
   // freely; needed with sum_rotated, where a first message with other blocks would shut out all others.

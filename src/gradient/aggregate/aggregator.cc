@@ -11,8 +11,9 @@
 namespace kpd::gradient {
 namespace {
 
-// Beyond it a sum of rotated codes could leave the float range before its inverse rotation.
-constexpr double kMaxRotatedNorm = 0x1p80;
+// Of an update times its weight: with more, a sum of 2^27 clients could leave the float range, and one of rotated codes before
+// its inverse rotation.
+constexpr double kMaxWeightedNorm = 0x1p100, kMaxRotatedNorm = 0x1p80;
 constexpr uint64_t kMacOffset = 72;
 constexpr uint64_t kMacBytes = 16;
 
@@ -147,7 +148,8 @@ Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> messag
     if (!verdict.accepted()) return verdict;
     verdict.weight = ids.weight;
     verdict.norm = decoder.norm(message, ids);
-    const double limit = std::min(options.max_norm, options.sum_rotated ? kMaxRotatedNorm / ids.weight : HUGE_VAL);
+    const double most = options.sum_rotated ? kMaxRotatedNorm : kMaxWeightedNorm;
+    const double limit = std::min(options.max_norm, most / static_cast<double>(ids.weight));
     if (!(verdict.norm <= limit))
       return refused(Refusal::kNorm, str("the update has norm ", verdict.norm, ", the limit is ", limit));
     if (options.sum_rotated) {
