@@ -1,7 +1,6 @@
 // gradient: decoding of messages and files (message.h). Everything that can be checked without decoding is checked before a
 // caller's memory is touched.
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -52,14 +51,7 @@ uint64_t decode_part(const Part& part, const OpenTensor& t, std::span<const uint
     const std::span<float> values(scratch.unscaled.data(), out.size());
     uint64_t saturated = t.codec->decode(part.bytes, part.shape, t.keys, 1.0f, false, values, scratch);
     for (size_t i = 0; i < out.size(); ++i) {
-      double v = std::ldexp(static_cast<double>(values[i]), exponent);
-      if (std::fabs(v) > static_cast<double>(FLT_MAX)) {
-        v = std::copysign(static_cast<double>(FLT_MAX), v);
-        ++saturated;
-      }
-      if (accumulate)
-        v = std::clamp(static_cast<double>(out[i]) + static_cast<double>(weight) * v, -double{FLT_MAX}, double{FLT_MAX});
-      out[i] = static_cast<float>(v);
+      out[i] = limited(std::ldexp(static_cast<double>(values[i]), exponent), weight, accumulate, out[i], saturated);
     }
     return saturated;
   } catch (const Error& e) {

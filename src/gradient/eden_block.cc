@@ -1,7 +1,6 @@
 // gradient: the parts of an EDEN block that all its codes share (eden.h).
 #include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 
 #include "gradient/eden.h"
@@ -96,14 +95,7 @@ uint64_t unrotate_block(std::span<float> y, int rounds, const BlockKey& key, dou
   transform::unrotate_to(y.data(), y.size(), rounds, key, 1.0f, y.data(), false);
   uint64_t saturated = 0;
   for (size_t i = 0; i < y.size(); ++i) {
-    double v = static_cast<double>(y[i]) * factor;
-    if (std::fabs(v) > static_cast<double>(FLT_MAX)) {
-      v = std::copysign(static_cast<double>(FLT_MAX), v);
-      ++saturated;
-    }
-    if (accumulate)
-      v = std::clamp(static_cast<double>(dst[i]) + static_cast<double>(weight) * v, -double{FLT_MAX}, double{FLT_MAX});
-    dst[i] = static_cast<float>(v);
+    dst[i] = limited(static_cast<double>(y[i]) * factor, weight, accumulate, dst[i], saturated);
   }
   return saturated;
 }

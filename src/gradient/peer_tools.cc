@@ -177,10 +177,7 @@ uint64_t emit(std::span<const float> y, double factor, float weight, bool accumu
   }
   uint64_t saturated = 0;
   for (size_t i = 0; i < n; ++i) {
-    const double v = static_cast<double>(p[i]) * factor;
-    saturated += std::abs(v) > kMax;
-    dst[i] = accumulate ? saturate(static_cast<double>(dst[i]) + static_cast<double>(weight) * static_cast<double>(saturate(v)))
-                        : saturate(v);
+    dst[i] = limited(static_cast<double>(p[i]) * factor, weight, accumulate, dst[i], saturated);
   }
   return saturated;
 }

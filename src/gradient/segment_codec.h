@@ -6,6 +6,9 @@
 // thread-safe; scratch memory is the caller's.
 #pragma once
 
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -85,6 +88,18 @@ struct Scratch {
   std::vector<int16_t> escapes;   // method's own
   std::vector<float> unscaled;    // the stream's: a whole decoded segment that is not yet its caller's
 };
+
+// What an element that holds `old` becomes by a decoded value: v, or old + weight * v where values are accumulated, each
+// limited to the float range. Counts a v beyond it.
+inline float limited(double v, float weight, bool accumulate, float old, uint64_t& saturated) {
+  constexpr double kMax = FLT_MAX;
+  if (std::fabs(v) > kMax) {
+    v = std::copysign(kMax, v);
+    ++saturated;
+  }
+  if (accumulate) v = std::clamp(static_cast<double>(old) + static_cast<double>(weight) * v, -kMax, kMax);
+  return static_cast<float>(v);
+}
 
 class SegmentCodec {
  public:

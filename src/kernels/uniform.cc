@@ -137,24 +137,9 @@ double sum_products(const VD (&sums)[kSums], const float* a, const float* b, siz
   return sum_lanes(lanes);
 }
 
-double Dot(const float* a, const float* b, size_t n) {
-  const DD dd;
-  const DH dh;
-  VD sums[kSums];
-  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    HWY_UNROLL(8)
-    for (size_t s = 0; s < kSums; ++s) {
-      const VD x = hn::PromoteTo(dd, hn::LoadU(dh, a + i + s * kDoubles));
-      const VD z = hn::PromoteTo(dd, hn::LoadU(dh, b + i + s * kDoubles));
-      sums[s] = hn::Add(sums[s], hn::Mul(x, z));
-    }
-  }
-  return sum_products(sums, a, b, i, n);
-}
-
-Dots DotPair(const float* a, const float* b, size_t n) {
+// bb stays 0 without kSquares.
+template <bool kSquares>
+Dots sum_dots(const float* a, const float* b, size_t n) {
   const DD dd;
   const DH dh;
   VD ab[kSums], bb[kSums];
@@ -166,11 +151,16 @@ Dots DotPair(const float* a, const float* b, size_t n) {
       const VD x = hn::PromoteTo(dd, hn::LoadU(dh, a + i + s * kDoubles));
       const VD z = hn::PromoteTo(dd, hn::LoadU(dh, b + i + s * kDoubles));
       ab[s] = hn::Add(ab[s], hn::Mul(x, z));
-      bb[s] = hn::Add(bb[s], hn::Mul(z, z));
+      if constexpr (kSquares) bb[s] = hn::Add(bb[s], hn::Mul(z, z));
     }
   }
-  return {sum_products(ab, a, b, i, n), sum_products(bb, b, b, i, n)};
+  Dots dots{sum_products(ab, a, b, i, n), 0};
+  if constexpr (kSquares) dots.bb = sum_products(bb, b, b, i, n);
+  return dots;
 }
+
+double Dot(const float* a, const float* b, size_t n) { return sum_dots<false>(a, b, n).ab; }
+Dots DotPair(const float* a, const float* b, size_t n) { return sum_dots<true>(a, b, n); }
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
