@@ -5,30 +5,55 @@
 
 namespace kpd::comm {
 
-Inbox::Inbox(int size, const ExchangeLimits& limits) : limits_(limits), lost_(static_cast<size_t>(size), false) {}
+Inbox::Inbox(int size, const ExchangeLimits& limits) : limits_(limits), lost_(static_cast<size_t>(size)), held_back_(lost_) {}
+
+// With mutex_ held.
+bool Inbox::grant(int from, uint64_t bytes) {
+  if (fits(from, bytes)) {
+    waiting_bytes_ += bytes;
+    return true;
+  }
+  held_back_[static_cast<size_t>(from)] = true;
+  return false;
+}
+
+bool Inbox::try_reserve(int from, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return grant(from, bytes);
+}
+
+bool Inbox::reserve(int from, uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  bool granted = false;
+  drained_.wait(lock, [&] { return closed_ || (granted = grant(from, bytes)); });
+  return granted;
+}
 
 void Inbox::deliver(int from, uint32_t tag, std::vector<uint8_t> bytes) {
   const std::lock_guard lock(mutex_);
-  waiting_bytes_ += bytes.size();
+  held_back_[static_cast<size_t>(from)] = false;
   queues_[{from, tag}].push_back(std::move(bytes));
   arrived_.notify_all();
+}
+
+void Inbox::release(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  waiting_bytes_ -= bytes;
+  drained_.notify_all();
+}
+
+void Inbox::put(int from, uint32_t tag, std::vector<uint8_t> bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_bytes_ += bytes.size();
+  }
+  deliver(from, tag, std::move(bytes));
 }
 
 void Inbox::lose(int from) {
   const std::lock_guard lock(mutex_);
   lost_[static_cast<size_t>(from)] = true;
   arrived_.notify_all();
-}
-
-bool Inbox::may_read(int from) const {
-  const std::lock_guard lock(mutex_);
-  return readable(from);
-}
-
-bool Inbox::wait_to_read(int from) {
-  std::unique_lock lock(mutex_);
-  drained_.wait(lock, [&] { return closed_ || readable(from); });
-  return !closed_;
 }
 
 void Inbox::close() {
@@ -45,7 +70,11 @@ Delivery Inbox::receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Mil
   if (here() == queues_.end()) {
     wanted_ = from;
     drained_.notify_all();
-    arrived_.wait_for(lock, timeout, [&] { return here() != queues_.end() || lost_[static_cast<size_t>(from)] || closed_; });
+    const auto f = static_cast<size_t>(from);
+    const auto settled = [&] { return here() != queues_.end() || lost_[f] || closed_; };
+    if (!arrived_.wait_for(lock, timeout, settled) && held_back_[f]) {
+      arrived_.wait_for(lock, kHeldBackWait, [&] { return settled() || !held_back_[f]; });
+    }
     wanted_ = -1;
   }
   const auto found = here();

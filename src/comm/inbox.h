@@ -17,29 +17,38 @@ class Inbox {
  public:
   Inbox(int size, const ExchangeLimits& limits);
 
-  // The engine's side.
+  // The engine's side. A message counts from reserve(), before its bytes are read, until it is received or released.
+  // False where `bytes` more would be beyond the limit and no receive() waits for this rank: it is held back, ask again.
+  bool try_reserve(int from, uint64_t bytes);
+  // Waits for room; false if closed.
+  bool reserve(int from, uint64_t bytes);
+  // Of a message that was reserved: here it is, or it will not come.
   void deliver(int from, uint32_t tag, std::vector<uint8_t> bytes);
+  void release(uint64_t bytes);
+  // A message that is here already, whatever the limit says.
+  void put(int from, uint32_t tag, std::vector<uint8_t> bytes);
   void lose(int from);
-  // False while what waits is at the limit and no receive() waits for this rank.
-  bool may_read(int from) const;
-  // Waits until may_read(from) or close(); false if closed.
-  bool wait_to_read(int from);
   void close();
 
-  // The caller's side.
+  // The caller's side. A message that was held back is waited for up to kHeldBackWait beyond the time-out: its sender is not
+  // to blame.
   Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Milliseconds timeout);
   bool lost(int from) const;
   void count_sent(uint64_t bytes);
   Traffic traffic() const;
 
  private:
-  bool readable(int from) const { return waiting_bytes_ < limits_.max_waiting_bytes || wanted_ == from; }
+  bool fits(int from, uint64_t bytes) const {
+    return wanted_ == from ||
+           (waiting_bytes_ <= limits_.max_waiting_bytes && bytes <= limits_.max_waiting_bytes - waiting_bytes_);
+  }
+  bool grant(int from, uint64_t bytes);
 
   const ExchangeLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_, drained_;
   std::map<std::pair<int, uint32_t>, std::deque<std::vector<uint8_t>>> queues_;
-  std::vector<bool> lost_;
+  std::vector<bool> lost_, held_back_;
   int wanted_ = -1;  // the rank a receive() waits for
   uint64_t waiting_bytes_ = 0;
   bool closed_ = false;
@@ -50,6 +59,7 @@ class Inbox {
 void check_send(int to, int rank, int size, uint32_t tag, uint64_t bytes, const ExchangeLimits& limits);
 void check_receive(int from, int rank, int size);
 
+inline constexpr Milliseconds kHeldBackWait{5000};
 inline constexpr uint32_t kMaxTag = (1u << 30) - 1;
 
 }  // namespace kpd::comm

@@ -24,7 +24,7 @@ class InProcess final : public Exchange {
   void send(int to, uint32_t tag, std::vector<uint8_t> bytes) override {
     check_send(to, rank_, size(), tag, bytes.size(), limits_);
     inbox(rank_).count_sent(bytes.size());
-    if (!inbox(rank_).lost(to)) inbox(to).deliver(rank_, tag, std::move(bytes));
+    if (!inbox(rank_).lost(to)) inbox(to).put(rank_, tag, std::move(bytes));
   }
   Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Milliseconds timeout) override {
     check_receive(from, rank_, size());

@@ -11,6 +11,7 @@
 #include <climits>
 #include <exception>
 #include <list>
+#include <new>
 #include <thread>
 
 #include "comm/inbox.h"
@@ -19,8 +20,8 @@
 namespace kpd::comm {
 namespace {
 
-constexpr std::chrono::seconds kLastSends{5};
 constexpr size_t kReadAhead = 4;  // messages of a peer under way at once
+constexpr uint32_t kGoodbyeTag = kMaxTag + 1;
 
 struct Outgoing {
   int to = 0;
@@ -32,6 +33,8 @@ struct Outgoing {
 
 struct Incoming {
   uint32_t tag = 0;
+  int count = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;  // matched, not begun: there is no room for it yet
   std::vector<uint8_t> bytes;
   MPI_Request request = MPI_REQUEST_NULL;
 };
@@ -68,9 +71,7 @@ class Mpi final : public Exchange {
   void send(int to, uint32_t tag, std::vector<uint8_t> bytes) override {
     check_send(to, rank_, size_, tag, bytes.size(), limits_);
     inbox_->count_sent(bytes.size());
-    const std::lock_guard lock(mutex_);
-    new_.push_back({to, tag, std::move(bytes)});
-    ++unsent_;
+    queue({to, tag, std::move(bytes)});
   }
   Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Milliseconds timeout) override {
     check_receive(from, rank_, size_);
@@ -114,24 +115,39 @@ class Mpi final : public Exchange {
     return good;
   }
 
-  // MPI_Finalize waits for the other ranks, which wait for this one's messages. So what was sent still goes out; and a rank
-  // that fails leaves without it, by which mpirun knows to end the others. (MPI_Abort would end this process before it could
+  // MPI_Finalize waits for the other ranks, and these for this one's messages and for their own to be taken. So a rank that is
+  // done says goodbye, still sends what is unsent and throws away what comes, until all others have said goodbye too. One that
+  // fails leaves without all this, by which mpirun knows to end the others. (MPI_Abort would end this process before it could
   // say why.)
   void finish() {
-    const auto deadline = std::chrono::steady_clock::now() + kLastSends;
-    while (!failing_ && unsent() > 0 && std::chrono::steady_clock::now() < deadline) {
-      if (!send_step()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (failing_) return;
+    discarding_ = true;
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_) queue({r, kGoodbyeTag, {}});
     }
-    bool clean = !failing_ && unsent() == 0;
-    for (const auto& list : incoming_) clean = clean && list.empty();
-    if (!clean) return;
+    while (unsent() > 0 || busy() || goodbyes_ < size_ - 1) {
+      if (!(send_step() | receive_step())) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      if (broken_) return;
+    }
     MPI_Comm_free(&comm_);
     MPI_Finalize();
+  }
+
+  void queue(Outgoing message) {
+    const std::lock_guard lock(mutex_);
+    new_.push_back(std::move(message));
+    ++unsent_;
   }
 
   uint64_t unsent() {
     const std::lock_guard lock(mutex_);
     return unsent_;
+  }
+
+  // The connection to a rank failed.
+  void lose(int r) {
+    broken_ = true;
+    inbox_->lose(r);
   }
 
   bool busy() const {
@@ -155,13 +171,13 @@ class Mpi final : public Exchange {
         it->started = true;
         if (MPI_Isend(it->bytes.data(), static_cast<int>(it->bytes.size()), MPI_BYTE, it->to, static_cast<int>(it->tag), comm_,
                       &it->request) != MPI_SUCCESS) {
-          inbox_->lose(it->to);
+          lose(it->to);
           done = 1;
         }
         moved = true;
       }
       if (done == 0 && MPI_Test(&it->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-        inbox_->lose(it->to);
+        lose(it->to);
         done = 1;
       }
       if (done == 0) {
@@ -180,32 +196,51 @@ class Mpi final : public Exchange {
     bool moved = false;
     for (int from = 0; from < size_; ++from) {
       if (from == rank_) continue;
-      if (incoming_[static_cast<size_t>(from)].size() < kReadAhead && inbox_->may_read(from)) moved |= probe(from);
+      const std::list<Incoming>& list = incoming_[static_cast<size_t>(from)];
+      const bool held_back = !list.empty() && list.back().message != MPI_MESSAGE_NULL;
+      if (!held_back && list.size() < kReadAhead) moved |= probe(from);
+      moved |= begin(from);
       moved |= complete(from);
     }
     return moved;
   }
 
+  // Matches the next message of a rank, if there is one.
   bool probe(int from) {
-    int there = 0, count = 0;
-    MPI_Message message;
+    int there = 0;
+    Incoming in;
     MPI_Status status;
-    if (MPI_Improbe(from, MPI_ANY_TAG, comm_, &there, &message, &status) != MPI_SUCCESS) {
-      inbox_->lose(from);
+    if (MPI_Improbe(from, MPI_ANY_TAG, comm_, &there, &in.message, &status) != MPI_SUCCESS) {
+      lose(from);
       return false;
     }
     if (there == 0) return false;
-    MPI_Get_count(&status, MPI_BYTE, &count);
-    if (count < 0 || static_cast<uint64_t>(count) > limits_.max_message_bytes) {
-      inbox_->lose(from);
+    MPI_Get_count(&status, MPI_BYTE, &in.count);
+    in.tag = static_cast<uint32_t>(status.MPI_TAG);
+    if (in.count < 0 || static_cast<uint64_t>(in.count) > limits_.max_message_bytes) {
+      lose(from);
       return false;
     }
-    Incoming& in = incoming_[static_cast<size_t>(from)].emplace_back();
-    in.tag = static_cast<uint32_t>(status.MPI_TAG);
-    in.bytes.resize(static_cast<size_t>(count));
-    if (MPI_Imrecv(in.bytes.data(), count, MPI_BYTE, &message, &in.request) != MPI_SUCCESS) {
-      incoming_[static_cast<size_t>(from)].pop_back();
-      inbox_->lose(from);
+    incoming_[static_cast<size_t>(from)].push_back(std::move(in));
+    return true;
+  }
+
+  // Begins to receive the message matched last, once there is room for it.
+  bool begin(int from) {
+    std::list<Incoming>& list = incoming_[static_cast<size_t>(from)];
+    if (list.empty() || list.back().message == MPI_MESSAGE_NULL) return false;
+    Incoming& in = list.back();
+    if (!discarding_ && !inbox_->try_reserve(from, static_cast<uint64_t>(in.count))) return false;
+    bool good = true;
+    try {
+      in.bytes.resize(static_cast<size_t>(in.count));
+      good = MPI_Imrecv(in.bytes.data(), in.count, MPI_BYTE, &in.message, &in.request) == MPI_SUCCESS;
+    } catch (const std::bad_alloc&) {
+      good = false;
+    }
+    if (!good) {
+      list.pop_back();
+      lose(from);
     }
     return true;
   }
@@ -214,19 +249,28 @@ class Mpi final : public Exchange {
   bool complete(int from) {
     std::list<Incoming>& list = incoming_[static_cast<size_t>(from)];
     bool moved = false;
-    while (!list.empty()) {
+    while (!list.empty() && list.front().message == MPI_MESSAGE_NULL) {
       int done = 0;
       if (MPI_Test(&list.front().request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
         list.pop_front();
-        inbox_->lose(from);
+        lose(from);
         return true;
       }
       if (done == 0) break;
-      inbox_->deliver(from, list.front().tag, std::move(list.front().bytes));
+      take(from, list.front());
       list.pop_front();
       moved = true;
     }
     return moved;
+  }
+
+  void take(int from, Incoming& in) {
+    if (in.tag == kGoodbyeTag) {
+      ++goodbyes_;
+      inbox_->lose(from);
+    } else if (!discarding_) {
+      inbox_->deliver(from, in.tag, std::move(in.bytes));
+    }
   }
 
   const ExchangeLimits limits_;
@@ -246,6 +290,9 @@ class Mpi final : public Exchange {
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::list<Outgoing> outgoing_;
   std::vector<std::list<Incoming>> incoming_;
+  int goodbyes_ = 0;         // of other ranks
+  bool discarding_ = false;  // what comes: this rank is done
+  bool broken_ = false;      // a connection
 };
 
 }  // namespace

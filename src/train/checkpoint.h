@@ -34,7 +34,7 @@ struct RunState {
   uint64_t clients_ok = 0, dropped = 0, refused = 0;
   double norm2 = 0, error2 = 0;  // of the updates sent
   double seconds = 0;
-  std::vector<Evaluation> evaluations;
+  std::vector<Evaluation> evaluations;  // a file's are read without their codec
 };
 
 struct Checkpoint {

@@ -153,15 +153,16 @@ bool CodecRun::play_round() {
   return true;
 }
 
-bool CodecRun::serve_round(comm::Exchange& exchange, const ServerOptions& server) {
+bool CodecRun::serve_round(RemoteRanks& ranks) {
   if (stopped()) return false;
   const auto start = std::chrono::steady_clock::now();
   const uint64_t round = state_.round + 1;
   choose_clients(round);
   const uint64_t downlink_message_bytes = send_model(round);
-  const std::vector<uint8_t> message = round_message(round, std::span(downlink_message_).first(downlink_message_bytes));
-  for (int r = 1; r < exchange.size(); ++r) exchange.send(r, kControlTag, message);
-  collect_clients(round, exchange, server);
+  ranks.send_round(round, std::span(downlink_message_).first(downlink_message_bytes));
+  collect_clients(round, ranks);
+  // A stop ends the ranks that train as well: what they did not send is not missing, the round is not complete.
+  if (stopped() || ranks.all_lost()) return false;
   if (aggregator_->finish_round()) server_step(options_, average_, state_.model, state_.server);
   count_round(round, downlink_message_bytes);
   state_.round = round;
@@ -170,11 +171,11 @@ bool CodecRun::serve_round(comm::Exchange& exchange, const ServerOptions& server
 }
 
 // average_ = sum of the updates of chosen_ in their order; marks those that are not in it.
-void CodecRun::collect_clients(uint64_t round, comm::Exchange& exchange, const ServerOptions& server) {
+void CodecRun::collect_clients(uint64_t round, RemoteRanks& ranks) {
   if (!aggregator_) {
     gradient::AggregatorOptions options;
     options.threads = options_.threads;
-    options.max_norm = server.max_norm;
+    options.max_norm = ranks.server().max_norm;
     options.codec = gradient::Codec::parse(state_.codec);
     aggregator_.emplace(federation_.task.manifest(), secret_, options);
   }
@@ -183,10 +184,12 @@ void CodecRun::collect_clients(uint64_t round, comm::Exchange& exchange, const S
   std::vector<Client*> sent;
   for (size_t i = 0; i < chosen_.size(); ++i) {
     if (chosen_[i].vanished) continue;
-    senders.push_back({training_rank(i, exchange.size()), chosen_[i].id, kUpdateTag + static_cast<uint32_t>(i)});
+    senders.push_back({training_rank(i, ranks.exchange().size()), chosen_[i].id, kUpdateTag + static_cast<uint32_t>(i)});
     sent.push_back(&chosen_[i]);
   }
-  const std::vector<gradient::Verdict> verdicts = collect_updates(exchange, senders, server.timeout, *aggregator_);
+  const std::vector<gradient::Verdict> verdicts = collect_updates(ranks.exchange(), senders, ranks.server().timeout,
+                                                                  *aggregator_, {.stopped = [this] { return stopped(); }});
+  if (stopped()) return;
   for (size_t i = 0; i < verdicts.size(); ++i) {
     const gradient::Verdict& v = verdicts[i];
     Client& client = *sent[i];

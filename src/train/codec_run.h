@@ -33,6 +33,8 @@ inline constexpr uint32_t kUpdateTag = 16;
 // The client number in the messages of the server.
 inline constexpr uint64_t kServerId = ~uint64_t{0};
 
+class RemoteRanks;
+
 class CodecRun {
  public:
   // `state` is new (round 0) or read from a checkpoint (then its sizes are checked, Error(kCorruptData)); it must outlive the
@@ -43,8 +45,9 @@ class CodecRun {
   bool play_round();
   // Tests the server's model and appends to state.evaluations. False if it was stopped.
   bool evaluate();
-  // The two ends of a round over an engine: the server's, and that of a rank which trains its share of the clients.
-  bool serve_round(comm::Exchange& exchange, const ServerOptions& server);
+  // The two ends of a round over an engine: the server's, and that of a rank which trains its share of the clients. The
+  // server's is false also if no rank is left that trains.
+  bool serve_round(RemoteRanks& ranks);
   void follow_round(uint64_t round, std::span<const uint8_t> downlink, comm::Exchange& exchange);
   // A rank that follows begins with the server's state: the clients' model where differences are sent.
   void follow_from(uint64_t round, std::span<const float> client_model);
@@ -71,7 +74,7 @@ class CodecRun {
   void receive_model(uint64_t round, std::span<const uint8_t> message);
   void begin_model();
   void decode_model(uint64_t round, std::span<const uint8_t> message);
-  void collect_clients(uint64_t round, comm::Exchange& exchange, const ServerOptions& server);
+  void collect_clients(uint64_t round, RemoteRanks& ranks);
   void train_client(Client& client, uint64_t round, int worker);
   void train_locally(Client& client, uint64_t round, Worker& worker);
   void encode_update(Client& client, uint64_t round, int worker);

@@ -7,6 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
+#include "kpd/base/limits.h"
 #include "kpd/gradient/codec.h"
 #include "train/codec_run.h"
 #include "train/remote.h"
@@ -89,12 +90,6 @@ uint64_t settings_hash(const Task& task, const FederateOptions& options) {
   return hash64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
 
-Pairs environment_of(const Task& task, const FederateOptions& options) {
-  Pairs environment = task.environment();
-  environment.emplace_back("threads", str(options.threads));
-  return environment;
-}
-
 // Names and values of `now`, compared with what a checkpoint says; calls differs(name, then, now).
 template <class Fn>
 void compare(const Pairs& then, const Pairs& now, Fn&& differs) {
@@ -111,7 +106,7 @@ std::vector<RunState> load_runs(const Task& task, const FederateOptions& options
     fail(ErrorCode::kMismatch, options.checkpoint, ": was made with ", name, " ", then, ", not ", now,
          "; continue it with the same options (only the number of rounds may differ)");
   });
-  compare(checkpoint.environment, environment_of(task, options), [&](const auto& name, const auto& then, const auto& now) {
+  compare(checkpoint.environment, task.environment(), [&](const auto& name, const auto& then, const auto& now) {
     if (!callbacks.on_warning) return;
     callbacks.on_warning(str(options.checkpoint, ": was made with ", name, " ", then, ", this is ", now,
                              "; the run continues, but not with the same bits as without a stop"));
@@ -129,6 +124,9 @@ std::vector<RunState> load_runs(const Task& task, const FederateOptions& options
       fail(ErrorCode::kMismatch, options.checkpoint, ": codec ", run.codec, " has done ", run.round, " rounds, more than the ",
            options.rounds, " asked for");
     }
+  }
+  for (RunState& run : checkpoint.runs) {
+    for (Evaluation& e : run.evaluations) e.codec = run.codec;
   }
   return std::move(checkpoint.runs);
 }
@@ -166,6 +164,10 @@ class Loop {
   Loop(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks, RemoteRanks* remote)
       : task_(task), options_(options), callbacks_(callbacks), remote_(remote), federation_(task, options) {
     if (options.resume) runs_ = load_runs(task, options, callbacks);
+    if (callbacks.on_update && !runs_.empty() && runs_[0].round == options.rounds) {
+      fail(ErrorCode::kMismatch, options.checkpoint, ": the last round of codec ", runs_[0].codec,
+           " was played before; its updates were not kept and cannot be handed out");
+    }
   }
 
   FederateResult play() {
@@ -205,12 +207,17 @@ class Loop {
       if (index == 0 && state.round == options_.rounds) run.report_updates();
     }
     save();
+    const bool stopped = callbacks_.stopped && callbacks_.stopped();
+    if (remote_ && !stopped && remote_->all_lost()) {
+      fail(ErrorCode::kIo, "round ", state.round + 1, " of codec ", state.codec, ": no rank that trains is left",
+           options_.checkpoint.empty() ? "" : "; " + options_.checkpoint + " holds all complete rounds");
+    }
     return false;
   }
 
   void save() const {
     if (options_.checkpoint.empty()) return;
-    write_checkpoint(options_.checkpoint, {settings_of(task_, options_), environment_of(task_, options_), runs_});
+    write_checkpoint(options_.checkpoint, {settings_of(task_, options_), task_.environment(), runs_});
   }
 
   const Task& task_;
@@ -225,6 +232,12 @@ class Loop {
 
 void check_options(const FederateOptions& o) {
   if (o.codecs.empty()) fail(ErrorCode::kInvalidArgument, "codec: at least one is needed");
+  size_t text_bytes = 0;
+  for (const std::string& codec : o.codecs) text_bytes += codec.size() + 1;
+  if (text_bytes > Limits{}.max_name_bytes) {  // they are one text in a checkpoint
+    fail(ErrorCode::kInvalidArgument, "codec: ", o.codecs.size(), " codecs of ", text_bytes, " bytes, at most ",
+         Limits{}.max_name_bytes, " together");
+  }
   for (size_t i = 0; i < o.codecs.size(); ++i) {
     check_uplink(o.codecs[i]);
     if (std::find(o.codecs.begin(), o.codecs.begin() + static_cast<std::ptrdiff_t>(i), o.codecs[i]) !=

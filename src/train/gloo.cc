@@ -1,6 +1,6 @@
 // train: c10d's Gloo process group as an engine (kpd/train/gloo.h). Two threads a peer, one sends, one receives; each message
-// is a head of 16 bytes and its payload. Gloo's own time-outs break all its connections, so waits are endless and time-outs are
-// the inbox's.
+// is a head of 16 bytes and its payload, in pieces. Gloo's own time-outs break all its connections, so waits are endless and
+// time-outs are the inbox's.
 #include "kpd/train/gloo.h"
 
 #define USE_C10D_GLOO 1
@@ -10,8 +10,11 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <deque>
+#include <new>
+#include <span>
 #include <thread>
 
 #include "comm/inbox.h"
@@ -31,8 +34,10 @@ constexpr uint32_t kMessage = 0x314d504b;  // "KPM1"
 constexpr uint32_t kGoodbye = 0x3142504b;  // "KPB1"
 constexpr std::chrono::hours kEver{24 * 365};
 constexpr std::chrono::seconds kGoodbyeWait{5};
+// A payload travels in pieces, so that a receiver's memory grows with what has come, not with what a head announces.
+constexpr size_t kPieceBytes = size_t{16} << 20;
 
-at::Tensor tensor_of(Bytes& bytes) {
+at::Tensor tensor_of(std::span<uint8_t> bytes) {
   return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())}, at::TensorOptions().dtype(at::kByte));
 }
 
@@ -140,8 +145,7 @@ class Gloo final : public comm::Exchange {
   }
 
   // One buffer to or from a peer; false if the peer is gone or this rank ends.
-  bool move(int r, Bytes& bytes, bool out) {
-    if (bytes.empty()) return true;
+  bool move(int r, std::span<uint8_t> bytes, bool out) {
     c10::intrusive_ptr<c10d::Work> work;
     try {
       std::vector<at::Tensor> tensors = {tensor_of(bytes)};
@@ -174,7 +178,10 @@ class Gloo final : public comm::Exchange {
         p.queue.pop_front();
         p.busy = true;
       }
-      const bool sent = move(r, item.head, true) && move(r, item.payload, true);
+      bool sent = move(r, item.head, true);
+      for (size_t at = 0; sent && at < item.payload.size(); at += kPieceBytes) {
+        sent = move(r, std::span(item.payload).subspan(at, std::min(kPieceBytes, item.payload.size() - at)), true);
+      }
       {
         const std::lock_guard lock(mutex_);
         p.busy = false;
@@ -187,16 +194,33 @@ class Gloo final : public comm::Exchange {
 
   void receive_loop(int r) {
     for (;;) {
-      if (!inbox_.wait_to_read(r)) return;
       Bytes h(kHeadBytes);
       if (!move(r, h, false)) return lose(r);
       const uint64_t length = load_u64(h.data() + 8);
       const uint32_t tag = load_u32(h.data() + 4);
       if (load_u32(h.data()) != kMessage || tag > comm::kMaxTag || length > options_.limits.max_message_bytes) return lose(r);
-      Bytes payload(length);
-      if (!move(r, payload, false)) return lose(r);
+      if (!inbox_.reserve(r, length)) return;
+      Bytes payload;
+      if (!receive_payload(r, length, payload)) {
+        inbox_.release(length);
+        return lose(r);
+      }
       inbox_.deliver(r, tag, std::move(payload));
     }
+  }
+
+  bool receive_payload(int r, uint64_t length, Bytes& payload) {
+    try {
+      payload.reserve(length);
+      while (payload.size() < length) {
+        const size_t at = payload.size(), n = std::min<size_t>(kPieceBytes, length - at);
+        payload.resize(at + n);
+        if (!move(r, std::span(payload).subspan(at, n), false)) return false;
+      }
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
   }
 
   const c10::intrusive_ptr<Group> group_;

@@ -1,6 +1,7 @@
 // train: server and training ranks over an engine (remote.h).
 #include "train/remote.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kpd/base/bytes.h"
@@ -13,10 +14,11 @@ using Bytes = std::vector<uint8_t>;
 using comm::Delivery;
 using comm::Milliseconds;
 
-enum Kind : uint8_t { kGreeting = 1, kRun, kRound, kEnd };
+enum Kind : uint8_t { kGreeting = 1, kRun, kRound, kEnd, kAlive };
 constexpr uint32_t kMagic = 0x31465048;  // "HPF1"
 constexpr Milliseconds kGreetingWait{120000};
 constexpr Milliseconds kPoll{200};
+constexpr Milliseconds kMinLifeInterval{50}, kMaxLifeInterval{5000};
 
 Bytes message_of(Kind kind, std::initializer_list<uint64_t> numbers, std::span<const uint8_t> rest) {
   Bytes bytes(5 + 8 * numbers.size() + rest.size());
@@ -64,16 +66,31 @@ void check_greeting(const Bytes& bytes, int from, uint64_t settings_hash) {
 
 }  // namespace
 
-std::vector<uint8_t> round_message(uint64_t round, std::span<const uint8_t> downlink) {
-  return message_of(kRound, {round}, downlink);
-}
-
 RemoteRanks::RemoteRanks(comm::Exchange& exchange, const ServerOptions& server, uint64_t settings_hash)
     : exchange_(exchange), server_(server), settings_hash_(settings_hash) {
   if (exchange.size() < 2) fail(ErrorCode::kInvalidArgument, "a server needs at least one rank that trains: 2 ranks or more");
 }
 
+RemoteRanks::~RemoteRanks() {
+  {
+    const std::lock_guard lock(sending_);
+    ending_ = true;
+    ended_.notify_all();
+  }
+  if (life_.joinable()) life_.join();
+}
+
+void RemoteRanks::show_life() {
+  const Bytes alive = message_of(kAlive, {}, {});
+  const Milliseconds interval = std::clamp(server_.timeout / 4, kMinLifeInterval, kMaxLifeInterval);
+  std::unique_lock lock(sending_);
+  while (!ended_.wait_for(lock, interval, [&] { return ending_; })) {
+    for (int r = 1; r < exchange_.size(); ++r) exchange_.send(r, kControlTag, alive);
+  }
+}
+
 void RemoteRanks::send_all(const Bytes& message) {
+  const std::lock_guard lock(sending_);
   for (int r = 1; r < exchange_.size(); ++r) exchange_.send(r, kControlTag, message);
 }
 
@@ -82,11 +99,24 @@ void RemoteRanks::greet() {
   for (int r = 1; r < exchange_.size(); ++r) {
     check_greeting(receive_control(exchange_, r, kGreetingWait, nullptr), r, settings_hash_);
   }
+  life_ = std::thread([this] { show_life(); });
 }
 
 void RemoteRanks::begin_run(uint64_t codec, uint64_t round, std::span<const float> client_model) {
   send_all(
       message_of(kRun, {codec, round}, {reinterpret_cast<const uint8_t*>(client_model.data()), client_model.size_bytes()}));
+}
+
+void RemoteRanks::send_round(uint64_t round, std::span<const uint8_t> downlink) {
+  send_all(message_of(kRound, {round}, downlink));
+}
+
+bool RemoteRanks::all_lost() {
+  Bytes nothing;
+  for (int r = 1; r < exchange_.size(); ++r) {
+    if (exchange_.receive(r, kControlTag, nothing, Milliseconds(0)) != Delivery::kLost) return false;
+  }
+  return true;
 }
 
 void RemoteRanks::end() {
@@ -101,7 +131,7 @@ void follow(Federation& federation, const FederateCallbacks& callbacks, comm::Ex
   RunState state;
   std::unique_ptr<CodecRun> run;
   for (;;) {
-    // Between two rounds the server may test, or wait for a slow rank.
+    // Signs of life come four times in a time-out.
     const Bytes bytes = receive_control(exchange, 0, 2 * server.timeout, &callbacks);
     ByteReader r(bytes, "message of the server");
     switch (kind_of(r)) {
@@ -123,6 +153,8 @@ void follow(Federation& federation, const FederateCallbacks& callbacks, comm::Ex
         run->follow_round(round, r.take(r.remaining(), "model"), exchange);
         break;
       }
+      case kAlive:
+        break;
       case kEnd:
         return;
       default:

@@ -10,19 +10,17 @@ import subprocess
 import time
 
 from inputs import read_npy, write_npy
-from run_cli_tests import Skip, run_cases
+from mpi_ranks import MPIRUN, ROOT_ENVIRONMENT, mpirun, need_mpi
+from run_cli_tests import Skip, changed, run_cases
 
 VECTOR = ["--synthetic", "normal", "--dim", "20000", "--codec", "eden:bits=2", "--json"]
-MPIRUN = ["mpirun", "--oversubscribe", "-q"]
-ROOT_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def need_engine(t, engine):
-    program = pathlib.Path(t.program).with_name({"mpi": "kpd-mpi", "gloo": "kpd-train"}[engine])
-    if not program.exists():
-        raise Skip(f"{program.name} was not built")
-    if engine == "mpi" and not shutil.which("mpirun"):
-        raise Skip("mpirun is not installed")
+    if engine == "mpi":
+        return need_mpi(t)
+    if not pathlib.Path(t.program).with_name("kpd-train").exists():
+        raise Skip("kpd-train was not built")
 
 
 def lines(text):
@@ -30,8 +28,7 @@ def lines(text):
 
 
 def run_mpi(t, ranks, *args):
-    done = subprocess.run([*MPIRUN, "-n", str(ranks), t.program, "mean", "--comm", "mpi", *args], capture_output=True, text=True,
-                          timeout=120, cwd=t.folder, env={**os.environ, **ROOT_ENVIRONMENT})
+    done = mpirun(t, ranks, "mean", "--comm", "mpi", *args)
     assert done.returncode == 0, done.stderr
     return lines(done.stdout)
 
@@ -143,13 +140,24 @@ def case_wrong_command_lines(t):
     usage("--loss does not belong to --comm", "--comm", "inprocess", "--loss", ".1", *VECTOR)
     usage("--rank does not belong to --comm inprocess", "--comm", "inprocess", "--rank", "1", *VECTOR)
     usage("2 files for 4 ranks", "--comm", "inprocess", "a.npy", "b.npy", "--codec", "drive")
+    usage("its correlation is 1", "--comm", "inprocess", "--correlation", ".3", *changed(VECTOR, "--synthetic", "sparse:3"))
     usage("3 weights for 4 ranks", "--comm", "inprocess", "--weights", "1,2,3", *VECTOR)
     try:
         need_engine(t, "gloo")
     except Skip:
         return
     usage("needs --rank R --ranks N", "--comm", "gloo", *VECTOR)
-    usage("expected tcp:HOST:PORT or file:PATH", "--comm", "gloo", "--rank", "0", "--ranks", "2", "--store", "x", *VECTOR)
+    for store in ("x", "tcp:nohost", "tcp:host:0x1"):
+        usage("expected tcp:HOST:PORT", "--comm", "gloo", "--rank", "0", "--ranks", "2", "--store", store, *VECTOR)
+
+
+def case_the_rank_that_failed_is_named(t):
+    for r in range(3):
+        write_npy(t.path(f"x{r}.npy"), [1.0] * 100)
+    t.path("bad.npy").write_bytes(b"no array")
+    run = ["--comm", "inprocess", "--ranks", "3", "--codec", "float32"]
+    t.run("mean", "x0.npy", "x1.npy", "bad.npy", *run, exit=3, err=r"^kpd mean: bad\.npy: byte 0")
+    t.run("mean", "x0.npy", "x1.npy", "x3.npy", *run, exit=1, err=r"^kpd mean: x3\.npy")
 
 
 def case_gloo_rank_that_never_comes(t):
@@ -207,8 +215,7 @@ def case_an_mpi_rank_that_fails_says_why_and_ends_the_others(t):
     need_engine(t, "mpi")
     write_npy(t.path("x0.npy"), [1.0] * 100)
     start = time.monotonic()
-    done = subprocess.run([*MPIRUN, "-n", "2", t.program, "mean", "--comm", "mpi", "x{rank}.npy", "--codec", "drive"],
-                          capture_output=True, text=True, timeout=100, cwd=t.folder, env={**os.environ, **ROOT_ENVIRONMENT})
+    done = mpirun(t, 2, "mean", "--comm", "mpi", "x{rank}.npy", "--codec", "drive")
     assert done.returncode != 0 and time.monotonic() - start < 30, done
     assert "kpd mean: x1.npy: " in done.stderr, done.stderr
 

@@ -7,7 +7,8 @@ import signal
 import struct
 import subprocess
 
-from run_cli_tests import Skip, run_cases
+from mpi_ranks import mpirun
+from run_cli_tests import Skip, changed, run_cases
 
 EVALUATION = ["codec", "seed", "task", "round", "accuracy", "loss", "uplink_bytes", "downlink_bytes", "clients_ok", "dropped", "refused",
               "seconds"]
@@ -44,12 +45,6 @@ def need_train(t):
 
 def lines(text):
     return [json.loads(line) for line in text.splitlines()]
-
-
-def changed(args, option, value):
-    """The command line with another value of an option."""
-    i = args.index(option)
-    return args[:i + 1] + [value] + args[i + 2:]
 
 
 def without_seconds(objects):
@@ -105,6 +100,7 @@ def case_federate_ctrl_c_leaves_a_checkpoint_that_continues_with_the_same_number
     finals = [o for o in resumed if "final_accuracy" in o]
     assert finals == [o for o in straight if "final_accuracy" in o], (finals, straight)
     assert [o for o in seen + resumed if "round" in o] == [o for o in straight if "round" in o], (seen, resumed)
+    t.run(*args, "--resume", "--save-updates", "updates", exit=3, err="its updates were not kept")
     # Other options, and no seed given: it is the checkpoint's.
     t.run(*args, "--resume", "--alpha", "0.5", exit=3, err="alpha 0.3, not 0.5")
     args[args.index("--seed"):args.index("--seed") + 2] = []
@@ -133,6 +129,7 @@ def case_federate_refuses_what_cannot_train(t):
     t.run(*changed(start, "--examples-per-client", "11"), "--codec", "float32", exit=2, err="40 training images, enough for 3 clients of 11")
     t.run(*start, "--codec", "float32", "--resume", exit=2, err="--checkpoint")
     t.run(*start, "--codec", "float32", "--server", "adm", exit=2, err="did you mean 'adam'")
+    t.run(*start, "--codec", "float32", "--server", "sgd", "--server-eps", "1e-3", exit=2, err="--server-eps belongs to --server adam")
     t.run(*start, "--codec", "float32", "--plot", "x.jpg", exit=2, err=r"\.png")
 
 
@@ -159,6 +156,34 @@ def case_federate_over_ranks_has_the_same_numbers(t):
     t.run(*run, "--comm", "inprocess", "--ranks", 1, exit=2, err="2 ranks or more")
     t.run(*run, "--ranks", 2, exit=2, err="--ranks belongs to --comm")
     t.run(*run, "--comm", "inprocess", "--save-updates", "u", exit=2, err="--save-updates does not belong to --comm")
+
+
+def case_federate_over_ranks_continues_after_ctrl_c(t):
+    need_train(t)
+    run = ["federate", *SMALL[:-2], "--codec", "eden:bits=2", "--rounds", 8, "--eval-every", 2, "--json", "--comm", "inprocess", "--ranks", 3]
+    straight = without_seconds(lines(t.run(*run).stdout))
+    run += ["--checkpoint", "run.ckpt"]
+    process = subprocess.Popen([t.program, *map(str, run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 130 and "dropped" not in err, (process.returncode, err)
+    resumed = without_seconds(lines(t.run(*run, "--resume").stdout))
+    assert resumed[-1] == straight[-1], (resumed, straight)
+
+
+def case_federate_over_mpi_says_why_the_server_failed(t):
+    need_train(t)
+    run = [*SMALL[:-2], "--codec", "eden:bits=1", "--rounds", "2", "--timeout", "60", "--checkpoint", "nowhere.ckpt", "--resume"]
+    done = mpirun(t, 2, "federate", "--comm", "mpi", *run, timeout=50)
+    assert done.returncode != 0 and "kpd federate: nowhere.ckpt: " in done.stderr, done
+
+
+def case_federate_over_mpi_ends_well_with_a_late_rank(t):
+    need_train(t)
+    run = [*changed(SMALL[:-2], "--clients-per-round", "1"), "--codec", "eden:bits=1", "--rounds", "1", "--local-epochs", "60", "--timeout", ".2"]
+    done = mpirun(t, 2, "federate", "--comm", "mpi", *run, timeout=100)
+    assert done.returncode == 0 and "1 vanished" in done.stdout, done
 
 
 def case_federate_on_roles(t):

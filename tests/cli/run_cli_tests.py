@@ -55,6 +55,12 @@ class Tester:
         return sorted(p.name for p in pathlib.Path(self.folder).iterdir())
 
 
+def changed(args, option, value):
+    """The command line with another value of an option."""
+    i = args.index(option)
+    return args[:i + 1] + [value] + args[i + 2:]
+
+
 def run_case(tester, name, function):
     tester.folder = tempfile.mkdtemp(prefix="kpd-cli-")
     start = time.monotonic()

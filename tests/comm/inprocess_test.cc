@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "comm/inbox.h"
@@ -83,23 +84,42 @@ TEST(InProcess, RefusesWhatItsContractExcludes) {
 
 TEST(Inbox, ReadsAheadUpToItsLimitAndAlwaysWhatIsWaitedFor) {
   Inbox inbox(3, {.max_message_bytes = 100, .max_waiting_bytes = 10});
-  EXPECT_TRUE(inbox.may_read(1));
-  inbox.deliver(1, 1, Bytes(10));
-  EXPECT_FALSE(inbox.may_read(1));
-  EXPECT_FALSE(inbox.may_read(2));
+  ASSERT_TRUE(inbox.try_reserve(1, 7));  // counts before a byte of it is here
+  EXPECT_FALSE(inbox.try_reserve(2, 4));
+  EXPECT_TRUE(inbox.try_reserve(2, 3));
+  inbox.release(3);  // it did not come
+  inbox.deliver(1, 1, Bytes(7));
   Bytes b;
   std::thread reader([&] { EXPECT_EQ(inbox.receive(2, 1, b, kLong), Delivery::kReceived); });
-  EXPECT_TRUE(inbox.wait_to_read(2));  // because receive() waits for rank 2
-  EXPECT_FALSE(inbox.may_read(1));
-  inbox.deliver(2, 1, Bytes(3));
+  EXPECT_TRUE(inbox.reserve(2, 50));  // because receive() waits for rank 2
+  EXPECT_FALSE(inbox.try_reserve(1, 1));
+  inbox.deliver(2, 1, Bytes(50));
   reader.join();
-  EXPECT_FALSE(inbox.may_read(2));
+  EXPECT_EQ(b.size(), 50u);
+  EXPECT_FALSE(inbox.try_reserve(2, 4));
   ASSERT_EQ(inbox.receive(1, 1, b, kLong), Delivery::kReceived);
-  EXPECT_TRUE(inbox.may_read(2));
-  inbox.deliver(1, 1, Bytes(10));  // full before the thread asks, or it may be told that it may read
-  std::thread waiter([&] { EXPECT_FALSE(inbox.wait_to_read(1)); });
+  EXPECT_TRUE(inbox.try_reserve(2, 10));
+  std::thread waiter([&] { EXPECT_FALSE(inbox.reserve(1, 1)); });
   inbox.close();
   waiter.join();
+}
+
+// A message that is ready, but was not read for lack of room, is not late.
+TEST(Inbox, WaitsForWhatItHeldBack) {
+  Inbox inbox(3, {.max_message_bytes = 100, .max_waiting_bytes = 10});
+  inbox.put(1, 1, Bytes(10));
+  std::atomic<bool> held_back{false};
+  std::thread engine([&] {
+    held_back = !inbox.try_reserve(2, 5);
+    ASSERT_TRUE(inbox.reserve(2, 5));
+    std::this_thread::sleep_for(kShort);  // it travels
+    inbox.deliver(2, 1, Bytes(5));
+  });
+  while (!held_back) std::this_thread::yield();
+  Bytes b;
+  EXPECT_EQ(inbox.receive(2, 1, b, Milliseconds(0)), Delivery::kReceived);
+  engine.join();
+  EXPECT_EQ(inbox.receive(2, 1, b, Milliseconds(0)), Delivery::kTimedOut);
 }
 
 }  // namespace

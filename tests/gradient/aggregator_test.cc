@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -241,6 +243,56 @@ TEST(Collect, GoesOnWithoutThoseThatFail) {
   EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kOtherRound)], 1u);
   EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kTwice)], 1u);
   EXPECT_EQ(r.refusals(), 5u);
+}
+
+// An engine of one peer whose first message comes when its time is over, or is followed by another.
+class OnePeer final : public comm::Exchange {
+ public:
+  explicit OnePeer(std::vector<std::optional<Bytes>> script) : script_(std::move(script)) {}
+  std::string_view engine() const override { return "script"; }
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void send(int, uint32_t, Bytes) override {}
+  comm::Delivery receive(int, uint32_t, Bytes& bytes, comm::Milliseconds) override {
+    if (at_ == script_.size()) return comm::Delivery::kTimedOut;
+    const std::optional<Bytes>& next = script_[at_++];
+    if (!next) return comm::Delivery::kTimedOut;
+    bytes = *next;
+    return comm::Delivery::kReceived;
+  }
+  bool flush(comm::Milliseconds) override { return true; }
+  comm::Traffic traffic() const override { return {}; }
+
+ private:
+  const std::vector<std::optional<Bytes>> script_;
+  size_t at_ = 0;
+};
+
+TEST(Collect, AVerdictStandsWhateverComesAfterIt) {
+  const Bytes right = message_of(vector_of(0), ids_of(0));
+  const auto collect = [&](std::vector<std::optional<Bytes>> script, Refusal refusal, uint64_t refusals) {
+    OnePeer exchange(std::move(script));
+    Server s;
+    const std::vector<Sender> senders = {{1, 0, 9}};
+    const std::vector<Verdict> verdicts = collect_updates(exchange, senders, comm::Milliseconds(1), s.aggregator);
+    EXPECT_EQ(verdicts.at(0).refusal, refusal) << verdicts.at(0).reason;
+    EXPECT_EQ(s.aggregator.report().refusals(), refusals);
+    EXPECT_EQ(s.aggregator.finish_round(), refusal == Refusal::kNone);
+  };
+  collect({right}, Refusal::kNone, 0);
+  collect({std::nullopt, right}, Refusal::kSilent, 1);       // late
+  collect({Bytes(50, 1), right}, Refusal::kDamaged, 2);      // a second try
+  collect({right, std::nullopt, right}, Refusal::kNone, 0);  // after the round: nobody asks
+}
+
+TEST(Collect, AStopEndsTheWait) {
+  auto group = comm::make_inprocess_group(2);
+  Server s;
+  int asked = 0;
+  const std::vector<Sender> senders = {{1, 0, 9}};
+  const std::vector<Verdict> verdicts =
+      collect_updates(*group[0], senders, comm::Milliseconds(1u << 30), s.aggregator, {.stopped = [&] { return ++asked > 2; }});
+  EXPECT_EQ(verdicts.at(0).refusal, Refusal::kSilent);
 }
 
 }  // namespace

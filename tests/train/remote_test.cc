@@ -145,5 +145,75 @@ TEST(Remote, OtherOptionsAreNamed) {
   EXPECT_KPD_ERROR(kInvalidArgument, "2 ranks or more", federate_server(task, remote_options(), {}, *alone[0]));
 }
 
+// A test of the model takes the server longer than its ranks would wait for a silent one.
+TEST(Remote, RanksWaitForAServerThatShowsLife) {
+  auto group = comm::make_inprocess_group(2);
+  FederateOptions options = remote_options();
+  options.codecs = {"float32"};
+  options.rounds = 2;
+  options.eval_every = 1;
+  ServerOptions server;
+  server.timeout = comm::Milliseconds(300);
+  const ToyTask task;
+  std::thread rank([&] { federate_rank(task, options, {}, *group[1], server); });
+  FederateCallbacks callbacks;
+  callbacks.on_evaluation = [](const Evaluation&) { std::this_thread::sleep_for(std::chrono::milliseconds(1500)); };
+  const FederateResult result = federate_server(task, options, callbacks, *group[0], server);
+  rank.join();
+  EXPECT_EQ(result.codecs.at(0).rounds, 2u);
+}
+
+// Its rounds would all be played without a client.
+TEST(Remote, AServerWithoutRanksFails) {
+  auto group = comm::make_inprocess_group(2);
+  const ToyTask task;
+  std::thread rank([&] {
+    FederateCallbacks callbacks;
+    std::atomic<int> steps{0};
+    callbacks.stopped = [&] { return ++steps > 20; };
+    EXPECT_KPD_ERROR(kCancelled, "interrupted", federate_rank(task, remote_options(), callbacks, *group[1]));
+    group[1].reset();
+  });
+  EXPECT_KPD_ERROR(kIo, "no rank that trains is left", federate_server(task, remote_options(), {}, *group[0]));
+  rank.join();
+}
+
+// Ctrl-C reaches all ranks of a machine: the clients that did not answer for it are no part of a round.
+TEST(Remote, AStopAbandonsTheRound) {
+  FederateOptions options = remote_options();
+  options.codecs = {"eden:bits=2,block=64"};
+  options.checkpoint = ::testing::TempDir() + "remote_stop.checkpoint";
+  const ToyTask task;
+  const FederateResult straight = federate(task, remote_options());
+  std::atomic<bool> stopped{false};
+  for (const bool resume : {false, true}) {
+    auto group = comm::make_inprocess_group(2);
+    options.resume = resume;
+    std::thread rank([&] {
+      FederateCallbacks callbacks;
+      std::atomic<int> steps{0};
+      callbacks.stopped = [&] {
+        if (!resume && ++steps > 45) stopped = true;
+        return stopped.load();
+      };
+      try {
+        federate_rank(task, options, callbacks, *group[1]);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kCancelled);
+      }
+      group[1].reset();
+    });
+    FederateCallbacks callbacks;
+    callbacks.stopped = [&] { return stopped.load(); };
+    const FederateResult result = federate_server(task, options, callbacks, *group[0]);
+    rank.join();
+    EXPECT_EQ(result.stopped, !resume);
+    EXPECT_EQ(result.codecs.at(0).dropped, 0u);
+    if (resume) EXPECT_EQ(result.codecs.at(0).model, straight.codecs.at(0).model);
+    if (!resume) EXPECT_LT(result.codecs.at(0).rounds, options.rounds);
+    stopped = false;
+  }
+}
+
 }  // namespace
 }  // namespace kpd::train

@@ -1,8 +1,10 @@
 // tools: `kpd federate`, training on compressed updates of many clients, in one process or with the ranks of an engine.
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -69,6 +71,7 @@ void set_task_defaults(const FederateArgs& args, train::FederateOptions& options
                                       std::pair{"--examples-per-client", &args.examples_per_client}}) {
     if (!value->empty()) usage(option, " does not belong to --task ", args.task, ": its clients are the roles");
   }
+  options.clients = kMaxCount;  // counted when they are read
   options.batch = 4;
   options.client_lr = 1;
   options.server_lr = .01;
@@ -97,6 +100,12 @@ train::FederateOptions parse_options(const FederateArgs& args) {
   read_count("--batch", args.batch, options.batch);
   read_real("--client-lr", args.client_lr, options.client_lr, 0, 1e6);
   options.server = static_cast<train::Server>(parse_choice("--server", args.server, kServers));
+  const bool sgd = options.server == train::Server::kSgd;
+  for (const auto& [option, value, of_sgd] :
+       {std::tuple{"--server-beta1", &args.beta1, false}, std::tuple{"--server-beta2", &args.beta2, false},
+        std::tuple{"--server-eps", &args.eps, false}, std::tuple{"--server-momentum", &args.momentum, true}}) {
+    if (!value->empty() && of_sgd != sgd) usage(option, " belongs to --server ", of_sgd ? "sgd" : "adam");
+  }
   if (options.server == train::Server::kSgd) options.server_lr = 1;
   read_real("--server-lr", args.server_lr, options.server_lr, 0, 1e6);
   read_real("--server-beta1", args.beta1, options.server_beta1, 0, 0.999999);
@@ -129,7 +138,8 @@ train::FederateOptions parse_options(const FederateArgs& args) {
 // What the run prints, as JSON lines or as a table.
 class Report {
  public:
-  Report(const FederateArgs& args, uint64_t seed) : args_(args), seed_(seed) {}
+  Report(const FederateArgs& args, const train::FederateOptions& options)
+      : args_(args), seed_(options.seed), threads_(options.threads) {}
 
   void evaluation(const train::Evaluation& e) {
     if (args_.common.json) {
@@ -171,7 +181,7 @@ class Report {
     line["dropped"] = r.dropped;
     line["refused"] = r.refused;
     line["seconds"] = r.seconds;
-    line["threads"] = args_.common.threads();
+    line["threads"] = threads_;
     print(line.dump());
   }
 
@@ -213,7 +223,8 @@ class Report {
   }
 
   const FederateArgs& args_;
-  uint64_t seed_;
+  const uint64_t seed_;
+  const int threads_;
   std::string codec_;
   bool any_ = false;
 };
@@ -281,20 +292,20 @@ train::ServerOptions server_options(const FederateArgs& args) {
   return server;
 }
 
-// The ranks of this process that train; the server is the caller's.
+// The ranks of this process that train; the server is the caller's. `warn` hears why one ends early, from its thread.
 class TrainingRanks {
  public:
   TrainingRanks(std::vector<std::unique_ptr<comm::Exchange>> ranks, const train::Task& task,
-                const train::FederateOptions& options, const train::ServerOptions& server) {
-    errors_.resize(ranks.size());
-    for (size_t i = 0; i < ranks.size(); ++i) {
-      threads_.emplace_back([this, i, rank = std::move(ranks[i]), &task, &options, server]() mutable {
+                const train::FederateOptions& options, const train::ServerOptions& server,
+                const std::function<void(const std::string&)>& warn) {
+    for (std::unique_ptr<comm::Exchange>& one : ranks) {
+      threads_.emplace_back([rank = std::move(one), &task, &options, server, &warn]() mutable {
         try {
           train::FederateCallbacks callbacks;
           callbacks.stopped = [] { return interrupted(); };
           train::federate_rank(task, options, callbacks, *rank, server);
-        } catch (...) {
-          errors_[i] = std::current_exception();
+        } catch (const std::exception& e) {
+          if (!interrupted()) warn(str("rank ", rank->rank(), ": ", e.what()));
         }
         rank.reset();
       });
@@ -306,7 +317,6 @@ class TrainingRanks {
 
  private:
   std::vector<std::thread> threads_;
-  std::vector<std::exception_ptr> errors_;
 };
 
 void check_engine_options(const FederateArgs& args) {
@@ -340,7 +350,7 @@ int run_federate(const FederateArgs& args) {
   std::optional<UpdateFolder> updates;
   if (!args.save_updates.empty()) updates.emplace(args.save_updates, task->manifest());
 
-  Report report(args, options.seed);
+  Report report(args, options);
   std::optional<Progress> progress;
   const auto clear = [&] {
     if (progress) progress->clear();
@@ -350,44 +360,43 @@ int run_federate(const FederateArgs& args) {
   callbacks.on_progress = [&](uint64_t units) { progress->tick(units); };
   callbacks.on_evaluation = [&](const train::Evaluation& e) { clear(), report.evaluation(e); };
   callbacks.on_codec_done = [&](const train::CodecResult& r) { clear(), report.codec_done(r); };
-  callbacks.on_warning = [&](const std::string& text) {
+  const std::function<void(const std::string&)> warn = [&](const std::string& text) {
     clear();
     fmt::print(stderr, "kpd federate: warning: {}\n", text);
   };
+  callbacks.on_warning = warn;
   if (updates) callbacks.on_update = [&](const train::ClientUpdate& u) { updates->save(u, options.rounds); };
   callbacks.stopped = [] { return interrupted(); };
 
+  const auto finish = [&](const train::FederateResult& result) {
+    clear();
+    if (result.stopped) return stop(args);
+    report.summary(result.codecs);
+    if (!args.plot.empty())
+      plot_accuracy(args.plot,
+                    fmt::format("{}, {} clients a round, seed {}", args.task, options.clients_per_round, options.seed),
+                    result.codecs);
+    return static_cast<int>(kExitOk);
+  };
   const DeferInterrupt defer(true);
-  train::FederateResult result;
-  if (!args.engine.used()) {
-    result = train::federate(*task, options, callbacks);
-  } else {
-    const train::ServerOptions server = server_options(args);
-    std::vector<std::unique_ptr<comm::Exchange>> ranks = open_engine(args.engine);
-    std::unique_ptr<comm::Exchange> own = std::move(ranks[0]);
-    if (own->size() < 2) usage("--comm ", args.engine.comm, ": 2 ranks or more are needed, a server and one that trains");
-    if (own->rank() != 0) {
-      train::FederateCallbacks quiet;
-      quiet.stopped = callbacks.stopped;
-      train::federate_rank(*task, options, quiet, *own, server);
-      return kExitOk;
-    }
-    ranks.erase(ranks.begin());
-    const TrainingRanks training(std::move(ranks), *task, options, server);
-    try {
-      result = train::federate_server(*task, options, callbacks, *own, server);
-    } catch (...) {
-      own.reset();  // so that the ranks of this process end
-      throw;
-    }
+  if (!args.engine.used()) return finish(train::federate(*task, options, callbacks));
+
+  const train::ServerOptions server = server_options(args);
+  std::vector<std::unique_ptr<comm::Exchange>> ranks = open_engine(args.engine);
+  std::unique_ptr<comm::Exchange> first = std::move(ranks[0]);
+  if (first->size() < 2) usage("--comm ", args.engine.comm, ": 2 ranks or more are needed, a server and one that trains");
+  if (first->rank() != 0) {
+    train::FederateCallbacks quiet;
+    quiet.stopped = callbacks.stopped;
+    train::federate_rank(*task, options, quiet, *first, server);
+    return kExitOk;
   }
-  clear();
-  if (result.stopped) return stop(args);
-  report.summary(result.codecs);
-  if (!args.plot.empty())
-    plot_accuracy(args.plot, fmt::format("{}, {} clients a round, seed {}", args.task, options.clients_per_round, options.seed),
-                  result.codecs);
-  return kExitOk;
+  ranks.erase(ranks.begin());
+  const TrainingRanks training(std::move(ranks), *task, options, server, warn);
+  // Ends before the ranks of this process, which wait for it; by unwinding if the server fails, which tells MPI not to wait for
+  // ranks that wait for it; and after the results are out, for a late rank may keep it waiting.
+  const std::unique_ptr<comm::Exchange> own = std::move(first);
+  return finish(train::federate_server(*task, options, callbacks, *own, server));
 }
 
 void add_training_options(CLI::App& app, FederateArgs& args) {

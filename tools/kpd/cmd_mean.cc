@@ -71,8 +71,7 @@ void refuse_with_files(const std::string& value, const char* option) {
   if (!value.empty()) usage(option, " belongs to --synthetic; with files their own sizes and number count");
 }
 
-std::unique_ptr<ClientSource> make_source(const MeanArgs& args, uint64_t seed) {
-  if (args.synthetic.empty()) return file_source(args.files);
+gradient::SyntheticSpec parse_synthetic(const MeanArgs& args, uint64_t seed) {
   gradient::SyntheticSpec spec = as_usage("--synthetic", [&] { return gradient::SyntheticSpec::parse(args.synthetic); });
   spec.seed = seed;
   if (!args.correlation.empty()) spec.correlation = parse_real("--correlation", args.correlation, 0, 1);
@@ -80,6 +79,12 @@ std::unique_ptr<ClientSource> make_source(const MeanArgs& args, uint64_t seed) {
     usage("--correlation ", args.correlation, ": sparse:K is the same vector for every client, so its correlation is 1");
   }
   if (spec.marginal == gradient::Marginal::kSparse) spec.correlation = 0;
+  return spec;
+}
+
+std::unique_ptr<ClientSource> make_source(const MeanArgs& args, uint64_t seed) {
+  if (args.synthetic.empty()) return file_source(args.files);
+  const gradient::SyntheticSpec spec = parse_synthetic(args, seed);
   const uint64_t dim = parse_count("--dim", args.dim.empty() ? "65536" : args.dim, 1, kMaxDim);
   const uint64_t clients = parse_count("--clients", args.clients.empty() ? "10" : args.clients, 1, kMaxClients);
   return synthetic_source(spec, args.synthetic, dim, clients);
@@ -150,16 +155,13 @@ RankPlan make_rank_plan(const MeanArgs& args) {
   }
   plan.files = args.files;
   if (!args.synthetic.empty()) {
-    plan.synthetic = as_usage("--synthetic", [&] { return gradient::SyntheticSpec::parse(args.synthetic); });
     plan.synthetic_text = args.synthetic;
-    if (!args.correlation.empty()) plan.synthetic->correlation = parse_real("--correlation", args.correlation, 0, 1);
-    if (plan.synthetic->marginal == gradient::Marginal::kSparse) plan.synthetic->correlation = 0;
     plan.dim = parse_count("--dim", args.dim.empty() ? "65536" : args.dim, 1, kMaxDim);
   }
   plan.trials = parse_count("--trials", args.trials.empty() ? "1" : args.trials, 1, 1 << 20);
   // All ranks need the same.
   plan.seed = args.common.seed_text.empty() ? 1 : args.common.seed();
-  if (plan.synthetic) plan.synthetic->seed = plan.seed;
+  if (!args.synthetic.empty()) plan.synthetic = parse_synthetic(args, plan.seed);
   if (!args.weights.empty()) {
     for (const std::string& w : split(args.weights, ',')) plan.weights.push_back(parse_count("--weights", w, 1, 1u << 31));
   }

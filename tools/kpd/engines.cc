@@ -41,7 +41,12 @@ Place gloo_place(const EngineOptions& o) {
     place.store = str("tcp:", environment("MASTER_ADDR"), ":", environment("MASTER_PORT"));
     place.store_is_served = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
   }
-  if (!place.store.starts_with("tcp:") && !place.store.starts_with("file:"))
+  const size_t colon = place.store.rfind(':');
+  if (place.store.starts_with("tcp:") && colon > 4) {
+    const std::string port = place.store.substr(colon + 1);
+    if (port.find_first_not_of("0123456789") != std::string::npos) usage("--store ", place.store, ": expected tcp:HOST:PORT");
+    parse_count("--store: port", port, 1, 65535);
+  } else if (!place.store.starts_with("file:"))
     usage("--store ", place.store, ": expected tcp:HOST:PORT or file:PATH, the same for all ranks");
   return place;
 }
@@ -83,7 +88,7 @@ void choose_engine_program(const EngineOptions& o, const std::string& command) {
   if (o.comm == "inprocess" || has_other_engine(o.comm)) return;
   const std::string other = program_beside(o.comm == "mpi" ? "kpd-mpi" : "kpd-train");
   if (other.empty() || other == program_beside(this_program())) {
-    fail(ErrorCode::kUnsupported, "--comm ", o.comm, ": this kpd was built without it; build with -DKPD_WITH_",
+    fail(ErrorCode::kIo, "--comm ", o.comm, ": this kpd was built without it; build with -DKPD_WITH_",
          o.comm == "mpi" ? "MPI=ON (libopenmpi-dev, openmpi-bin)" : "TORCH=ON (scripts/get_torch.sh, libgloo-dev)");
   }
   run_instead(other, command, arguments());

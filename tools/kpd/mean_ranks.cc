@@ -138,8 +138,9 @@ class Rank {
         "rank", "bytes sent", "nmse", "encode s", "exchange s", "decode s", "total s", "replica hash");
     text += rows;
     for (int r = 1; r < ranks_; ++r) {
-      if (gone(r)) continue;
-      const std::vector<uint8_t> line = receive(r, kLine);
+      std::vector<uint8_t> line;
+      const bool came = exchange_.receive(r, kLine, line, timeout_) == comm::Delivery::kReceived;
+      if (!came && !gone(r)) receive(r, kLine);  // throws
       text.append(line.begin(), line.end());
     }
     std::fputs(text.c_str(), stdout);
@@ -167,6 +168,7 @@ class Rank {
     if (const size_t at = path.find("{rank}"); at != std::string::npos) path.replace(at, 6, std::to_string(rank_));
     const auto source = file_source({path});
     manifest_ = source->manifest();
+    if (!plan_.out.empty()) check_holds("--out", plan_.out, manifest_);
     x_.resize(element_count(manifest_));
     const auto reader = source->reader();
     reader->start_trial(0, plan_.threads);
@@ -323,22 +325,24 @@ int run_ranks(const RankPlan& plan, const EngineOptions& engine) {
     run_rank(*own[0], plan, engine.wait());
     return kExitOk;
   }
-  std::vector<std::exception_ptr> errors(own.size());
+  std::exception_ptr first_error;  // those of other ranks follow from it
+  std::mutex error_mutex;
   std::vector<std::thread> threads;
   for (size_t r = 0; r < own.size(); ++r) {
     threads.emplace_back([&, r] {
       try {
         run_rank(*own[r], plan, engine.wait());
       } catch (...) {
-        errors[r] = std::current_exception();
+        {
+          const std::lock_guard lock(error_mutex);
+          if (!first_error) first_error = std::current_exception();
+        }
         own[r].reset();  // lost to the others, which then end too
       }
     });
   }
   for (std::thread& t : threads) t.join();
-  for (const std::exception_ptr& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  if (first_error) std::rethrow_exception(first_error);
   return kExitOk;
 }
 

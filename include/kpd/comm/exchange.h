@@ -23,8 +23,8 @@ enum class Delivery : uint8_t {
 
 struct ExchangeLimits {
   uint64_t max_message_bytes = uint64_t{1} << 30;  // a longer message is refused by send() and counts its sender as lost
-  // What an engine reads ahead of receive(), over all peers; beyond it only what a receive() waits for is read. So the memory
-  // of a receiver does not grow with the number of its peers.
+  // What an engine reads ahead of receive(), over all peers, messages under way included; beyond it only what a receive() waits
+  // for is read. So the memory of a receiver does not grow with the number of its peers.
   uint64_t max_waiting_bytes = uint64_t{64} << 20;
 };
 
@@ -50,7 +50,8 @@ class Exchange {
   // arrive in the order they were sent. tag < 2^30. What is sent to a lost rank vanishes. Throws Error(kInvalidArgument) for a
   // rank that does not exist or is this one, Error(kLimitExceeded) for a message beyond the limit.
   virtual void send(int to, uint32_t tag, std::vector<uint8_t> bytes) = 0;
-  // The next message with this tag from this rank. `bytes` is changed only by kReceived.
+  // The next message with this tag from this rank. `bytes` is changed only by kReceived. A message that is ready but was not
+  // read yet for max_waiting_bytes is waited for a few seconds beyond the time-out.
   virtual Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Milliseconds timeout) = 0;
   // Waits until all that was sent has left this rank (or its receiver is lost); false on time-out. An Exchange that is
   // destroyed without it may take unsent messages with it.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,11 +41,15 @@ struct Sender {
   uint64_t client = 0;
   uint32_t tag = 0;
 };
+struct CollectOptions {
+  AverageClock* clock = nullptr;
+  std::function<bool()> stopped;  // true: wait no longer; who has not sent by then is silent
+};
 // Takes one message of each sender, in this order, into an aggregator whose round is open. `timeout` is for all together. A
 // sender whose message is refused or does not come is left out; messages of other rounds are refused, counted and passed over.
-// What a sender sent beyond its message is refused too. One verdict a sender.
+// What a sender sent beyond its message, or after its time, is not added. One verdict a sender.
 std::vector<Verdict> collect_updates(comm::Exchange& exchange, std::span<const Sender> senders, comm::Milliseconds timeout,
-                                     Aggregator& aggregator, AverageClock* clock = nullptr);
+                                     Aggregator& aggregator, const CollectOptions& options = {});
 
 struct AverageOptions {
   Pattern pattern = Pattern::kAllgather;

@@ -268,7 +268,8 @@ void Averager::Impl::gather(uint64_t round, std::span<const TensorView> x, std::
   }
   std::vector<Sender> senders;
   for (int r = 1; r < n; ++r) senders.push_back({r, static_cast<uint64_t>(r), update_tag(round)});
-  for (Verdict& v : collect_updates(exchange, senders, options.timeout, *aggregator, &report->clock)) {
+  for (Verdict& v :
+       collect_updates(exchange, senders, options.timeout, *aggregator, {.clock = &report->clock, .stopped = {}})) {
     report->verdicts.push_back(std::move(v));
   }
   const Stopwatch watch(&report->clock.seconds_decode);

@@ -12,18 +12,20 @@ using comm::Delivery;
 using comm::Milliseconds;
 using Clock = std::chrono::steady_clock;
 
+constexpr Milliseconds kTurn{200};
+
 Milliseconds left(Clock::time_point deadline) {
   return std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()));
 }
 
 class Collector {
  public:
-  Collector(comm::Exchange& exchange, Milliseconds timeout, Aggregator& aggregator, AverageClock* clock)
-      : exchange_(exchange), deadline_(Clock::now() + timeout), aggregator_(aggregator), clock_(clock) {}
+  Collector(comm::Exchange& exchange, Milliseconds timeout, Aggregator& aggregator, const CollectOptions& options)
+      : exchange_(exchange), deadline_(Clock::now() + timeout), aggregator_(aggregator), options_(options) {}
 
   Verdict take(const Sender& sender) {
     for (;;) {
-      const Delivery delivery = receive(sender, left(deadline_));
+      const Delivery delivery = wait_for(sender);
       if (delivery != Delivery::kReceived) return absent(delivery, sender);
       Verdict verdict = add(sender);
       // What is of another round came late; the one that is waited for may follow.
@@ -31,18 +33,34 @@ class Collector {
     }
   }
 
-  // What a sender sent beyond its message, as far as it is here.
-  void take_extra(const Sender& sender) {
-    while (receive(sender, Milliseconds(0)) == Delivery::kReceived) add(sender);
+  // What a sender sent beyond its message, as far as it is here. Where that one was refused or came too late no other takes its
+  // place: the verdict stands.
+  void take_extra(const Sender& sender, const Verdict& verdict) {
+    while (receive(sender, Milliseconds(0)) == Delivery::kReceived) {
+      if (verdict.accepted()) {
+        add(sender);
+      } else if (verdict.refusal != Refusal::kSilent) {
+        aggregator_.refuse(Refusal::kTwice);
+      }
+    }
   }
 
  private:
+  bool stopped() const { return options_.stopped && options_.stopped(); }
+  // Until the deadline; in short turns, so that a stop is seen.
+  Delivery wait_for(const Sender& sender) {
+    while (options_.stopped && !stopped() && left(deadline_) > kTurn) {
+      const Delivery delivery = receive(sender, kTurn);
+      if (delivery != Delivery::kTimedOut) return delivery;
+    }
+    return receive(sender, stopped() ? Milliseconds(0) : left(deadline_));
+  }
   Delivery receive(const Sender& sender, Milliseconds timeout) {
-    const Stopwatch watch(clock_ ? &clock_->seconds_exchange : nullptr);
+    const Stopwatch watch(options_.clock ? &options_.clock->seconds_exchange : nullptr);
     return exchange_.receive(sender.rank, sender.tag, message_, timeout);
   }
   Verdict add(const Sender& sender) {
-    const Stopwatch watch(clock_ ? &clock_->seconds_decode : nullptr);
+    const Stopwatch watch(options_.clock ? &options_.clock->seconds_decode : nullptr);
     return aggregator_.add(sender.client, message_);
   }
   Verdict absent(Delivery delivery, const Sender& sender) {
@@ -55,18 +73,18 @@ class Collector {
   comm::Exchange& exchange_;
   const Clock::time_point deadline_;
   Aggregator& aggregator_;
-  AverageClock* const clock_;
+  const CollectOptions& options_;
   std::vector<uint8_t> message_;
 };
 
 }  // namespace
 
 std::vector<Verdict> collect_updates(comm::Exchange& exchange, std::span<const Sender> senders, Milliseconds timeout,
-                                     Aggregator& aggregator, AverageClock* clock) {
-  Collector collector(exchange, timeout, aggregator, clock);
+                                     Aggregator& aggregator, const CollectOptions& options) {
+  Collector collector(exchange, timeout, aggregator, options);
   std::vector<Verdict> verdicts;
   for (const Sender& sender : senders) verdicts.push_back(collector.take(sender));
-  for (const Sender& sender : senders) collector.take_extra(sender);
+  for (size_t i = 0; i < senders.size(); ++i) collector.take_extra(senders[i], verdicts[i]);
   return verdicts;
 }
 
