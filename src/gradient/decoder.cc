@@ -148,7 +148,7 @@ struct Decoder::Impl {
   // Of the rotated sum in progress: the rotations, from its first message.
   std::vector<WireParams> rotated_params;
   std::vector<TensorKeys> rotated_keys;
-  void join_rotated_sum(std::string_view name);
+  void join_rotated_sum(float weight, std::string_view name);
   void open_message(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name);
   double norm2(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name);
   void run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
@@ -181,6 +181,7 @@ void Decoder::Impl::open(ByteReader& r, std::span<const uint8_t> stream, uint32_
       return std::equal(now.begin(), now.end(), last);
     }();
     if (known) {
+      codecs.get(t.record.params);  // counts it
       r.skip(kRecordBytes, "record");
       find_segments(r, t.record, *t.codec, options.limits, spans);
       for (size_t s = 0; s < spans.size(); ++s) {
@@ -199,21 +200,28 @@ void Decoder::Impl::open(ByteReader& r, std::span<const uint8_t> stream, uint32_
   check_end(r, stream);
 }
 
-void Decoder::Impl::join_rotated_sum(std::string_view name) {
+// All is checked before anything is kept or added.
+void Decoder::Impl::join_rotated_sum(float weight, std::string_view name) {
   const bool first = rotated_keys.empty();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const WireParams& p = tensors[i].record.params;
     if (p.method != 0 && (p.flags & kFlagDither) == 0) {
       throw Error(ErrorCode::kUnsupported, str(name, ": only codes with dither=shared are summed before the inverse rotation"));
     }
-    if (first) {
-      rotated_params.push_back(p);
-      rotated_keys.push_back(tensors[i].keys);
-    } else if (p.log2_block != rotated_params[i].log2_block || p.rounds != rotated_params[i].rounds ||
-               p.method != rotated_params[i].method ||
-               (p.method != 0 && tensors[i].keys.rotation != rotated_keys[i].rotation)) {
+    if (weight != 0 && !std::isnormal(std::ldexp(weight, p.exponent))) {
+      throw Error(ErrorCode::kUnsupported, str(name, ": tensor ", i, ": exponent ", p.exponent, " with weight ", weight,
+                                               " is too large or too small for a sum of rotated codes"));
+    }
+    if (first) continue;
+    if (p.log2_block != rotated_params[i].log2_block || p.rounds != rotated_params[i].rounds ||
+        p.method != rotated_params[i].method || (p.method != 0 && tensors[i].keys.rotation != rotated_keys[i].rotation)) {
       throw Error(ErrorCode::kMismatch, str(name, ": tensor ", i, " has another rotation than the sum it is added to"));
     }
+  }
+  if (!first) return;
+  for (const OpenTensor& t : tensors) {
+    rotated_params.push_back(t.record.params);
+    rotated_keys.push_back(t.keys);
   }
 }
 
@@ -242,7 +250,7 @@ void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expec
                         std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
   check_destinations(manifest, dst);
   open_message(stream, expected, name);
-  if (into == Into::kAddRotated) join_rotated_sum(name);
+  if (into == Into::kAddRotated) join_rotated_sum(weight, name);
   saturated.assign(scratch.size(), 0);
   // By reference: a std::function of so many captures would allocate.
   const auto decode_one = [&](size_t i, int worker) {
@@ -297,8 +305,7 @@ void Decoder::decode_rotated_add(std::span<const uint8_t> message, const Message
 
 void Decoder::finish_rotated(std::span<const std::span<float>> acc) {
   Impl& m = *impl_;
-  if (acc.size() != m.manifest.size())
-    fail(ErrorCode::kInvalidArgument, "finish_rotated: ", acc.size(), " tensors, the manifest has ", m.manifest.size());
+  check_destinations(m.manifest, acc);
   for (size_t i = 0; i < m.rotated_keys.size(); ++i) {
     const WireParams& p = m.rotated_params[i];
     if (p.method == 0) continue;
@@ -309,8 +316,12 @@ void Decoder::finish_rotated(std::span<const std::span<float>> acc) {
       codec->finish_rotated(shape, m.rotated_keys[i], acc[i].subspan(shape.first_element, shape.elements));
     });
   }
-  m.rotated_keys.clear();
-  m.rotated_params.clear();
+  drop_rotated();
+}
+
+void Decoder::drop_rotated() {
+  impl_->rotated_keys.clear();
+  impl_->rotated_params.clear();
 }
 
 void decode_file_tensor(std::span<const uint8_t> stream, const StreamInfo& info, size_t index, std::span<float> dst,

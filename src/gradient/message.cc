@@ -55,6 +55,9 @@ struct Job {
   SegmentStats stats;
 };
 
+// What nonfinite=pass turns a tensor into.
+constexpr WireParams kRaw = {.method = 0, .log2_block = 12, .rate = 32u << 16};
+
 struct TensorPlan {
   uint64_t count = 0;
   WireParams params;
@@ -136,7 +139,9 @@ struct Encoder::Impl {
                   std::span<uint8_t> dst, EncodeReport* report);
   uint64_t write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed, uint64_t total) const;
   void encode_job(Job& job, const TensorView& tensor, std::span<uint8_t> dst, Scratch& s) const;
-  uint64_t sanitize(std::span<float> x) const;
+  static uint64_t sanitize(std::span<float> x);
+  // Raw tensors take no part in a rate by energy.
+  bool travels_raw(const Job& job) const { return plans[job.tensor].params.method == 0; }
   void measure_energies(std::span<const TensorView> tensors);
   void apply_pass_policy(std::span<const TensorView> tensors, SegmentStats& stats);
   void fill_report(EncodeReport& report, uint64_t bytes, const SegmentStats& extra) const;
@@ -171,7 +176,7 @@ uint64_t Encoder::Impl::write_header(ByteWriter& w, const MessageIds& ids, bool 
   return header;
 }
 
-uint64_t Encoder::Impl::sanitize(std::span<float> x) const {
+uint64_t Encoder::Impl::sanitize(std::span<float> x) {
   uint64_t bad = 0;
   for (float& v : x) {
     if (std::isfinite(v)) continue;
@@ -187,8 +192,8 @@ void Encoder::Impl::encode_job(Job& job, const TensorView& tensor, std::span<uin
   job.stats = {};
   std::span<const float> x;
   const auto copy_in = [&] {
-    if (s.values.size() < shape.elements) s.values.resize(shape.elements);
-    std::span<float> values(s.values.data(), shape.elements);
+    if (s.input.size() < shape.elements) s.input.resize(shape.elements);
+    std::span<float> values(s.input.data(), shape.elements);
     load_floats(tensor, shape.first_element, values);
     x = values;
     return values;
@@ -220,36 +225,34 @@ void Encoder::Impl::encode_job(Job& job, const TensorView& tensor, std::span<uin
 
 void Encoder::Impl::measure_energies(std::span<const TensorView> tensors) {
   lengths.clear();
-  for (const Job* j : jobs) {
-    for (uint32_t b = 0; b < j->shape.n_blocks; ++b) lengths.push_back(j->shape.block_length(b));
-  }
-  energies.resize(lengths.size());
-  size_t first = 0;
   std::vector<size_t>& starts = job_blocks;
   starts.clear();
   for (const Job* j : jobs) {
-    starts.push_back(first);
-    first += j->shape.n_blocks;
+    starts.push_back(lengths.size());
+    if (travels_raw(*j)) continue;
+    for (uint32_t b = 0; b < j->shape.n_blocks; ++b) lengths.push_back(j->shape.block_length(b));
   }
+  energies.resize(lengths.size());
   const auto measure_one = [&](size_t i, int worker) {
+    if (travels_raw(*jobs[i])) return;
     const SegmentShape& shape = jobs[i]->shape;
     std::vector<float>& values = scratch[static_cast<size_t>(worker)].rotated;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const uint32_t length = shape.block_length(b);
       if (values.size() < length) values.resize(length);
       load_floats(tensors[jobs[i]->tensor], shape.first_element + shape.block_offset(b), std::span(values.data(), length));
-      const kernels::Magnitude m = kernels::magnitude(values.data(), length);
-      energies[starts[i] + b] = m.max_abs_bits < 0x7f800000u ? m.sum_squares : 0;
+      kernels::Magnitude m = kernels::magnitude(values.data(), length);
+      if (m.max_abs_bits >= 0x7f800000u) {
+        sanitize(std::span(values.data(), length));  // as encoding will, where it does not refuse
+        m = kernels::magnitude(values.data(), length);
+      }
+      energies[starts[i] + b] = m.sum_squares;
     }
   };
   parallel_for(jobs.size(), options.threads, std::cref(measure_one));
 }
 
 void Encoder::Impl::apply_pass_policy(std::span<const TensorView> tensors, SegmentStats& stats) {
-  WireParams raw;
-  raw.method = 0;
-  raw.rate = 32u << 16;
-  raw.log2_block = 12;
   bool changed = false;
   float buffer[4096];
   for (uint32_t i = 0; i < plans.size(); ++i) {
@@ -260,7 +263,7 @@ void Encoder::Impl::apply_pass_policy(std::span<const TensorView> tensors, Segme
       for (const float v : part) bad += std::isfinite(v) ? 0 : 1;
     }
     stats.nonfinite += bad;
-    const WireParams wanted = resolve_params(bad > 0 ? raw : codec.params(), plans[i].count);
+    const WireParams wanted = resolve_params(bad > 0 ? kRaw : codec.params(), plans[i].count);
     if (wanted == plans[i].params) continue;
     plans[i] = plan_tensor(i, wanted);
     changed = true;
@@ -309,6 +312,7 @@ void Encoder::Impl::prepare(std::span<const TensorView> tensors, const MessageId
   allocate_rates(energies, lengths, codec.params(), rates);
   size_t b = 0;
   for (Job* j : jobs) {
+    if (travels_raw(*j)) continue;
     j->shape.block_rates = rates.data() + b;
     b += j->shape.n_blocks;
   }
@@ -437,9 +441,10 @@ uint64_t Encoder::max_chunk_bytes() const {
   uint64_t most = kMessageHeaderBytes;
   for (const TensorPlan& p : impl_->plans) {
     for (const Job& j : p.jobs) {
-      const uint64_t raw = impl_->options.nonfinite == NonFinite::kPass ? 4 * j.shape.elements : 0;
-      most = std::max(most, kRecordBytes + 4 + std::max(j.max_bytes, raw));
+      most = std::max(most, kRecordBytes + 4 + j.max_bytes);
     }
+    if (impl_->options.nonfinite == NonFinite::kPass && p.count > 0)
+      most = std::max(most, kRecordBytes + uint64_t{4} * segment_shape(p.count, 1u << kRaw.log2_block, 0).elements);
   }
   return most;
 }

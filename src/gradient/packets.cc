@@ -23,9 +23,25 @@ bool travels_whole(const WireParams& params) { return params.method == 0; }
 // Before anything is taken for scale words.
 void check_packetizable(const ByteReader& r, const TensorRecord& record) {
   const WireParams& p = record.params;
-  if (travels_whole(p) || (p.method == kEdenId && (p.flags & (kFlagDither | kFlagAllocate)) == 0)) return;
-  r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset,
-             "this method has no packetized form; eden without dither and allocate has");
+  const bool splits = p.method == kEdenId && (p.flags & (kFlagDither | kFlagAllocate)) == 0;
+  if (!travels_whole(p) && !splits) {
+    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset,
+               "this method has no packetized form; eden without dither and allocate has");
+  }
+  if (p.exponent != 0) {
+    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset,
+               str("a tensor of exponent ", p.exponent, " has no packetized form; those of exponent 0 have"));
+  }
+}
+
+// A message may come from anywhere; split() reads segments that decode.
+void check_segment(const ByteReader& r, const SegmentCodec& codec, std::span<const uint8_t> segment, const SegmentShape& shape,
+                   std::span<const uint8_t> message, Scratch& scratch) {
+  try {
+    codec.decoded_norm2(segment, shape, {}, scratch);
+  } catch (const Error& e) {
+    r.throw_at(static_cast<int>(e.code()), static_cast<uint64_t>(segment.data() - message.data()), str("segment: ", e.what()));
+  }
 }
 
 uint32_t choose_slices(const TensorRecord& record, uint32_t max_payload_bytes) {
@@ -65,6 +81,7 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
   if (info.is_file) fail(ErrorCode::kMismatch, name, ": this is a file; only messages are packetized");
   PacketSet set;
   CodecCache codecs;
+  Scratch scratch;
   std::vector<std::span<const uint8_t>> segments;
   std::vector<std::vector<std::vector<uint8_t>>> groups;  // [group][slice] payload
   set.control.assign(message.begin(), message.begin() + static_cast<ptrdiff_t>(info.header_bytes));
@@ -89,6 +106,7 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
                          segments[s].begin() + 4 * static_cast<ptrdiff_t>(shape.n_blocks));
       groups.emplace_back();
       if (all_zero(segments[s].first(4 * size_t{shape.n_blocks}))) continue;  // a group of zeros has no codes and no packets
+      check_segment(r, *c.codec, segments[s], shape, message, scratch);
       c.codec->split(segments[s], shape, n_slices, groups.back());
     }
   }

@@ -79,7 +79,8 @@ struct SegmentStats {
 
 // Per-thread memory, grown on first use and then reused.
 struct Scratch {
-  std::vector<float> values;      // one block in, as float32
+  std::vector<float> input;       // the stream's: a segment that could not be encoded where it lies
+  std::vector<float> values;      // one block, method's own
   std::vector<float> rotated;     // one block
   std::vector<float> extra;       // method's own
   std::vector<uint8_t> bytes;     // method's own

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/float_product.h"
+#include "kernels/widen_f16-inl.h"
 #include "kpd/base/cpu.h"
 
 #ifndef KPD_FLOAT_PRODUCT_BLOCKS_
@@ -60,9 +61,7 @@ inline constexpr size_t kMaxRows = 12;
 inline constexpr size_t kPrefetchBytes = 2048;
 
 HWY_INLINE VTile load_weights(const float* p) { return hn::LoadU(DTile(), p); }
-HWY_INLINE VTile load_weights(const hwy::float16_t* p) {
-  return hn::PromoteTo(DTile(), hn::LoadU(hn::Rebind<hwy::float16_t, DTile>(), p));
-}
+HWY_INLINE VTile load_weights(const hwy::float16_t* p) { return widen_f16(DTile(), reinterpret_cast<const uint16_t*>(p)); }
 HWY_INLINE VTile load_weights(const hwy::bfloat16_t* p) {
   return hn::PromoteTo(DTile(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, DTile>(), p));
 }

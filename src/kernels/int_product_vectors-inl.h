@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/int_product.h"
+#include "kernels/widen_f16-inl.h"
 
 #if defined(KPD_INT_PRODUCT_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KPD_INT_PRODUCT_VECTORS_INL_H_
@@ -161,10 +162,7 @@ HWY_INLINE VU8 move_bit(VU8 w) {
 }
 
 HWY_INLINE void load_f16(const uint8_t* p, VF* v) {
-  const hn::Rebind<hwy::float16_t, DF> dh;
-  for (size_t i = 0; i < kVecs; ++i) {
-    v[i] = hn::PromoteTo(DF(), hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p) + i * kLanes));
-  }
+  for (size_t i = 0; i < kVecs; ++i) v[i] = widen_f16(DF(), reinterpret_cast<const uint16_t*>(p) + i * kLanes);
 }
 
 template <typename T>

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "kernels/llm_ops.h"
+#include "kernels/widen_f16-inl.h"
 #include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -49,12 +50,13 @@ struct Tail {
   HWY_ALIGN float lanes[kLanes];
 };
 
-// Below -87 exp is not accurate to the last bit and does not matter; the clamp keeps infinities out of the polynomial.
+// Below -87 exp is not accurate to the last bit and does not matter; the clamp keeps infinities out of the polynomial. NaN, for
+// which clamp and comparison would answer a number, stays NaN.
 HWY_INLINE V ExpOf(V x) {
   const D d;
   const V low = hn::Set(d, -87.0f);
   const V e = hn::CallExp(d, hn::Max(hn::Min(x, hn::Set(d, 88.0f)), low));
-  return hn::IfThenElseZero(hn::Ge(x, low), e);
+  return hn::IfThenElse(hn::Eq(x, x), hn::IfThenElseZero(hn::Ge(x, low), e), x);
 }
 
 HWY_INLINE V Silu(V g) {
@@ -185,29 +187,27 @@ float ExpShifted(float* x, size_t n, float shift) {
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
-template <class Half>
-HWY_INLINE void Widen(const uint16_t* src, size_t n, float* dst) {
+HWY_INLINE V widen_bf16(D d, const uint16_t* p) {
+  const hn::Rebind<hwy::bfloat16_t, D> dh;
+  return hn::PromoteTo(d, hn::BitCast(dh, hn::LoadU(hn::Rebind<uint16_t, D>(), p)));
+}
+
+template <class Load>
+HWY_INLINE void Widen(const uint16_t* src, size_t n, float* dst, Load load) {
   const D d;
-  const hn::Rebind<Half, D> dh;
-  const hn::Rebind<uint16_t, D> du;
   size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::PromoteTo(d, hn::BitCast(dh, hn::LoadU(du, src + i))), d, dst + i);
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(load(d, src + i), d, dst + i);
   if (i < n) {
     HWY_ALIGN uint16_t lanes[kLanes] = {};
     HWY_ALIGN float wide[kLanes];
     for (size_t j = 0; j < n - i; ++j) lanes[j] = src[i + j];
-    hn::Store(hn::PromoteTo(d, hn::BitCast(dh, hn::Load(du, lanes))), d, wide);
+    hn::Store(load(d, lanes), d, wide);
     for (size_t j = 0; j < n - i; ++j) dst[i + j] = wide[j];
   }
 }
 
-// Without an instruction for it Highway takes infinities for numbers.
-#if HWY_TARGET == HWY_SSE4
-void WidenFp16(const uint16_t* src, size_t n, float* dst) { scalar::widen_fp16(src, n, dst); }
-#else
-void WidenFp16(const uint16_t* src, size_t n, float* dst) { Widen<hwy::float16_t>(src, n, dst); }
-#endif
-void WidenBf16(const uint16_t* src, size_t n, float* dst) { Widen<hwy::bfloat16_t>(src, n, dst); }
+void WidenFp16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_f16<D>); }
+void WidenBf16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_bf16); }
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
@@ -276,7 +276,10 @@ void widen_bf16(const uint16_t* src, size_t n, float* dst) {
 double log_sum_exp(const float* x, size_t n) {
   constexpr size_t kBlock = 256;
   const float top = max_value(x, n);
-  if (!std::isfinite(top)) return top;
+  if (!std::isfinite(top)) {  // max_value passes over NaN
+    const float* const nan = std::find_if(x, x + n, [](float v) { return std::isnan(v); });
+    return nan == x + n ? top : *nan;
+  }
   double sum = 0;
   float block[kBlock];
   for (size_t i = 0; i < n; i += kBlock) {

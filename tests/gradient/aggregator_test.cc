@@ -295,5 +295,45 @@ TEST(Collect, AStopEndsTheWait) {
   EXPECT_EQ(verdicts.at(0).refusal, Refusal::kSilent);
 }
 
+TEST(Aggregator, WhatTheCallerGetsWrongIsSaid) {
+  AggregatorOptions rotated;
+  rotated.sum_rotated = true;
+  EXPECT_KPD_ERROR(kInvalidArgument, "needs the codec", Aggregator(one_tensor(kDim), RunSecret::from_seed(2), rotated));
+  Server s;
+  EXPECT_FALSE(s.aggregator.finish_round());
+  EXPECT_KPD_ERROR(kInvalidArgument, "outside a round", s.aggregator.finish_round());
+  const std::span<float> shorter = std::span(s.sum).first(kDim - 1);
+  EXPECT_KPD_ERROR(kInvalidArgument, "19999 floats", s.aggregator.begin_round(kRound, {&shorter, 1}));
+}
+
+TEST(Aggregator, ARoundThatWasGivenUpIsForgotten) {
+  const std::string codec = "eden:bits=2,code=entropy,dither=shared";
+  AggregatorOptions options;
+  options.sum_rotated = true;
+  options.codec = Codec::parse(codec);
+  Server s(options);
+  MessageIds next = ids_of(0);
+  ++next.round;
+  {
+    auto gone = std::make_unique<std::vector<float>>(kDim);
+    const std::span<float> sum(*gone);
+    s.aggregator.begin_round(next, {&sum, 1});
+    EXPECT_EQ(s.add(0, message_of(vector_of(0), next, codec)), Refusal::kNone);
+  }
+  s.aggregator.begin_round(kRound, s.spans());
+  EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0), codec)), Refusal::kNone);
+  EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1, 3), codec)), Refusal::kNone);
+  EXPECT_TRUE(s.aggregator.finish_round());
+  EXPECT_EQ(s.sum, clean_sum(codec, options));
+}
+
+TEST(Aggregator, WeightsDoNotWrap) {
+  AggregatorOptions options;
+  options.max_weight = ~uint64_t{0};
+  Server s(options);
+  EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0, ~uint64_t{0}))), Refusal::kNone);
+  EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1, 1)), "leaves 64 bits"), Refusal::kWeight);
+}
+
 }  // namespace
 }  // namespace kpd::gradient

@@ -1,6 +1,7 @@
 // tests: averages between ranks: the right mean, the same bits everywhere, errors that name the rank.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -8,6 +9,7 @@
 #include "base/expect_error.h"
 #include "gradient/aggregate/shards.h"
 #include "gradient/round_trip.h"
+#include "kpd/base/bytes.h"
 #include "kpd/base/hash.h"
 #include "kpd/comm/inprocess.h"
 #include "kpd/gradient/aggregate.h"
@@ -16,6 +18,7 @@ namespace kpd::gradient {
 namespace {
 
 using namespace testing;
+using kpd::testing::expect_error;
 
 struct Model {
   std::vector<std::vector<float>> tensors;
@@ -246,6 +249,122 @@ TEST(ShardsTest, CoverEveryElementOnce) {
       for (const float v : t) ASSERT_EQ(v, 1.0f);
     }
   }
+}
+
+// Passes on all but what `change` does to the pieces of a rank's message.
+class Tampering final : public comm::Exchange {
+ public:
+  Tampering(comm::Exchange& under, std::function<void(std::vector<uint8_t>&)> change)
+      : under_(under), change_(std::move(change)) {}
+  std::string_view engine() const override { return under_.engine(); }
+  int rank() const override { return under_.rank(); }
+  int size() const override { return under_.size(); }
+  void send(int to, uint32_t tag, std::vector<uint8_t> bytes) override {
+    change_(bytes);
+    under_.send(to, tag, std::move(bytes));
+  }
+  comm::Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, comm::Milliseconds timeout) override {
+    return under_.receive(from, tag, bytes, timeout);
+  }
+  bool flush(comm::Milliseconds timeout) override { return under_.flush(timeout); }
+  comm::Traffic traffic() const override { return under_.traffic(); }
+
+ private:
+  comm::Exchange& under_;
+  const std::function<void(std::vector<uint8_t>&)> change_;
+};
+
+// The checksum is a message's last piece: one that is cut short there, or comes in empty pieces, is no message.
+TEST(Averaging, AMessageWithoutItsEndIsNamed) {
+  for (const size_t bytes : {size_t{0}, size_t{2}}) {
+    for (const Pattern pattern : {Pattern::kAllgather, Pattern::kSra}) {
+      auto group = comm::make_inprocess_group(2);
+      AverageOptions options;
+      options.pattern = pattern;
+      options.timeout = comm::Milliseconds(500);
+      std::thread liar([&] {
+        Tampering exchange(*group[1], [&](std::vector<uint8_t>& piece) {
+          if (piece.size() == 4) piece.resize(bytes);
+        });
+        Averager averager(exchange, kManifest, Codec::parse("eden:bits=2"), RunSecret::from_seed(3), options);
+        const Model x = model_of(1);
+        Model mean = model_of(1);
+        try {
+          averager.average(0, x.views(), mean.spans());
+        } catch (const Error&) {
+          // rank 0 gave up
+        }
+      });
+      Averager averager(*group[0], kManifest, Codec::parse("eden:bits=2"), RunSecret::from_seed(3), options);
+      const Model x = model_of(0);
+      Model mean = model_of(0);
+      // Scatter-reduce asks for more until its time is over: it does not know how many pieces there are.
+      const bool asks = bytes > 0 && pattern == Pattern::kSra;
+      expect_error(
+          asks ? ErrorCode::kIo : ErrorCode::kCorruptData, "rank 1", [&] { averager.average(0, x.views(), mean.spans()); },
+          __FILE__, __LINE__);
+      liar.join();
+    }
+  }
+}
+
+TEST(Averaging, WrongSizesAreTheCallersFault) {
+  for (const Pattern pattern : {Pattern::kGather, Pattern::kAllgather, Pattern::kSra}) {
+    auto group = comm::make_inprocess_group(2);
+    AverageOptions options;
+    options.pattern = pattern;
+    std::thread other([&] { Averager(*group[1], kManifest, Codec::parse("drive"), RunSecret(), options); });
+    Averager averager(*group[0], kManifest, Codec::parse("drive"), RunSecret(), options);
+    other.join();
+    Model x = model_of(0), mean = model_of(0);
+    x.tensors[2].pop_back();
+    EXPECT_KPD_ERROR(kInvalidArgument, "'b' has 10000 elements", averager.average(0, x.views(), mean.spans()));
+    mean.tensors[0].pop_back();
+    EXPECT_KPD_ERROR(kInvalidArgument, "'a' has 59999 floats", averager.average(0, model_of(0).views(), mean.spans()));
+  }
+}
+
+TEST(Averaging, AGatherAuthenticates) {
+  AverageOptions options;
+  options.pattern = Pattern::kGather;
+  options.aggregator.mac = [](std::span<const uint8_t> message) {
+    std::array<uint8_t, 16> code{};
+    store_u64(code.data(), hash64(message));
+    return code;
+  };
+  const std::vector<Outcome> all = average(3, "eden:bits=2", options);
+  EXPECT_EQ(all[0].report.ranks, 3u) << all[0].report.verdicts.at(1).reason;
+}
+
+// An average that fails half-way leaves nothing for the next.
+TEST(Averaging, DitheredRoundsGoOnAfterAnError) {
+  auto group = comm::make_inprocess_group(2);
+  AverageOptions options;
+  std::atomic<bool> lie{true};
+  const auto play = [&](int rank, comm::Exchange& exchange) {
+    Averager averager(exchange, kManifest, Codec::parse("eden:bits=2,code=entropy,dither=shared"), RunSecret::from_seed(3),
+                      options);
+    const Model x = model_of(rank);
+    Model mean = model_of(rank);
+    int failed = 0;
+    for (uint64_t round = 0; round < 2; ++round) {
+      try {
+        averager.average(round, x.views(), mean.spans());
+      } catch (const Error&) {
+        ++failed;
+      }
+      lie = false;
+    }
+    return failed;
+  };
+  std::thread other([&] {
+    Tampering exchange(*group[1], [&](std::vector<uint8_t>& message) {
+      if (lie && message.size() > 1000) message[500] ^= 1;
+    });
+    play(1, exchange);
+  });
+  EXPECT_EQ(play(0, *group[0]), 1);
+  other.join();
 }
 
 }  // namespace

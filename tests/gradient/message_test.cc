@@ -319,7 +319,7 @@ TEST(Message, HugeScalesDoNotEnterARotatedSum) {
   const size_t record = kMessageHeaderBytes;
   store_u16(bytes.data() + record + 14, 1024);
   seal();
-  EXPECT_KPD_ERROR(kUnsupported, "too large for a sum of rotated codes", d.decode_rotated_add(bytes, kIds, 1.0f, spans(out)));
+  EXPECT_KPD_ERROR(kUnsupported, "exponent 1024 with weight 1 is too", d.decode_rotated_add(bytes, kIds, 1.0f, spans(out)));
   store_u16(bytes.data() + record + 14, 0);
   store_u32(bytes.data() + record + kRecordBytes + 4, 0xfffffffcu);
   seal();
@@ -370,6 +370,132 @@ TEST(Message, DeclaredSizesBeyond32Bits) {
   store_u64(bytes.data() + 16, bytes.size());
   store_u32(bytes.data() + bytes.size() - 4, crc32({bytes.data(), bytes.size() - 4}));
   EXPECT_KPD_ERROR(kCorruptData, str("a tensor of ", kMany, " elements needs at least"), read_stream_info(bytes));
+}
+
+// A message whose first tensor fits a rotated sum and whose second does not leaves nothing behind.
+TEST(Message, WhatDoesNotFitARotatedSumLeavesNoTrace) {
+  Model m;
+  m.manifest = {{"a", DType::kFloat32, {4096}}, {"b", DType::kFloat32, {4096}}};
+  m.data = {normal_vector(4096, 2), normal_vector(4096, 3)};
+  const std::vector<uint8_t> right = encode(m, "eden:code=entropy,dither=shared,bits=2", kIds),
+                             plain = encode(m, "eden:code=entropy,bits=2", kIds);
+  const auto seal = [](std::vector<uint8_t>& bytes) {
+    store_u64(bytes.data() + 16, bytes.size());
+    store_u32(bytes.data() + bytes.size() - 4, crc32({bytes.data(), bytes.size() - 4}));
+  };
+  const auto second = [](const std::vector<uint8_t>& bytes) {
+    return static_cast<std::ptrdiff_t>(read_stream_info(bytes).tensors[1].offset);
+  };
+  std::vector<uint8_t> half(right.begin(), right.begin() + second(right));
+  half.insert(half.end(), plain.begin() + second(plain), plain.end());
+  seal(half);
+  std::vector<uint8_t> small = right;
+  store_u16(small.data() + second(right) + 14, static_cast<uint16_t>(-200));
+  seal(small);
+  Decoder d(m.manifest, RunSecret::from_seed(9));
+  std::vector<std::vector<float>> out = m.like(0), want = m.like(0);
+  EXPECT_KPD_ERROR(kUnsupported, "dither=shared", d.decode_rotated_add(half, kIds, 1.0f, spans(out)));
+  EXPECT_KPD_ERROR(kUnsupported, "tensor 1: exponent -200", d.decode_rotated_add(small, kIds, 1.0f, spans(out)));
+  EXPECT_EQ(out, want);
+  d.decode_rotated_add(right, kIds, 1.0f, spans(out));
+  d.finish_rotated(spans(out));
+  d.decode(right, kIds, spans(want));
+  for (size_t i = 0; i < 4096; ++i) ASSERT_NEAR(out[1][i], want[1][i], 1e-4) << i;
+  // Another round's rotation joins after the sum was dropped, not before.
+  MessageIds next = kIds;
+  ++next.round;
+  const std::vector<uint8_t> later = encode(m, "eden:code=entropy,dither=shared,bits=2", next);
+  d.decode_rotated_add(right, kIds, 1.0f, spans(out));
+  EXPECT_KPD_ERROR(kMismatch, "another rotation", d.decode_rotated_add(later, next, 1.0f, spans(out)));
+  d.drop_rotated();
+  d.decode_rotated_add(later, next, 1.0f, spans(out));
+  out[1].pop_back();
+  EXPECT_KPD_ERROR(kInvalidArgument, "'b' has 4095 floats", d.finish_rotated(spans(out)));
+}
+
+// What stays open from the message before counts as one of the codecs of this one.
+TEST(Message, CodecsOfTensorsThatStayTheSameCount) {
+  Model m;
+  constexpr size_t kTensors = 65;
+  for (size_t i = 0; i < kTensors; ++i) {
+    m.manifest.push_back({str("t", i), DType::kFloat32, {64}});
+    m.data.push_back(normal_vector(64, i));
+  }
+  // A message in which tensor i has its own rate, by the records of messages of one rate each.
+  const auto mixed = [&](size_t first, size_t last) {
+    std::vector<uint8_t> out = encode(m, "float32", kIds);
+    out.resize(kMessageHeaderBytes);
+    for (size_t i = 0; i < kTensors; ++i) {
+      const bool own = i >= first && i < last;
+      const std::vector<uint8_t> one = encode(m, str("eden:bits=", own ? 1 + 0.01 * static_cast<double>(i) : 4.0), kIds);
+      const TensorRecord r = read_stream_info(one).tensors[i];
+      out.insert(out.end(), one.begin() + static_cast<std::ptrdiff_t>(r.offset),
+                 one.begin() + static_cast<std::ptrdiff_t>(r.offset + r.bytes));
+    }
+    out.resize(out.size() + 4);
+    store_u64(out.data() + 16, out.size());
+    store_u32(out.data() + out.size() - 4, crc32({out.data(), out.size() - 4}));
+    return out;
+  };
+  std::vector<std::vector<float>> out = m.like(0);
+  Decoder d(m.manifest, RunSecret::from_seed(9));
+  d.decode(mixed(0, 60), kIds, spans(out));
+  EXPECT_KPD_ERROR(kLimitExceeded, "more than 64", d.decode(mixed(0, 65), kIds, spans(out)));
+}
+
+TEST(Message, EnergyOfTensorsThatTravelRawAndOfNanDoesNotCount) {
+  const std::string spec = "eden:bits=2,allocate=energy";
+  const auto report = [&](const Model& m, NonFinite policy) {
+    Encoder e(m.manifest, Codec::parse(spec), RunSecret::from_seed(9), {1, policy});
+    std::vector<uint8_t> bytes(e.max_bytes());
+    EncodeReport r;
+    bytes.resize(e.encode_message(m.views(), kIds, bytes, &r));
+    std::vector<TensorRecord> records = read_stream_info(bytes).tensors;
+    return std::pair(r, records);
+  };
+  Model one;
+  one.manifest = {{"a", DType::kFloat32, {65536}}};
+  one.data = {normal_vector(65536, 1)};
+  const double clean = report(one, NonFinite::kZero).first.vnmse();
+  one.data[0][5000] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NEAR(report(one, NonFinite::kZero).first.vnmse(), clean, .01);
+  Model two;
+  two.manifest = {{"a", DType::kFloat32, {65536}}, {"raw", DType::kFloat32, {65536}}};
+  two.data = {normal_vector(65536, 1), std::vector<float>(65536, 1e-9f)};
+  two.data[1][7] = std::numeric_limits<float>::quiet_NaN();
+  const auto records = report(two, NonFinite::kPass).second;
+  EXPECT_NEAR(8.0 * static_cast<double>(records[0].bytes) / 65536, 2, .05);
+}
+
+// The same numbers, read in place or through a copy.
+TEST(Message, ReportsDoNotDependOnHowValuesAreRead) {
+  std::vector<float> x = normal_vector(9000, 4);
+  std::vector<uint8_t> halves(2 * x.size());
+  store_floats(x, DType::kBFloat16, halves.data());
+  load_floats({halves.data(), x.size(), DType::kBFloat16}, 0, x);
+  for (const std::string& spec : all_specs()) {
+    const auto report = [&](DType dtype, const void* data) {
+      Encoder e({{"x", dtype, {x.size()}}}, Codec::parse(spec), RunSecret::from_seed(9));
+      std::vector<uint8_t> bytes(e.max_bytes());
+      const TensorView view(data, x.size(), dtype);
+      EncodeReport r;
+      e.encode_message({&view, 1}, kIds, bytes, &r);
+      return std::pair(r.norm2, r.error2);
+    };
+    EXPECT_EQ(report(DType::kFloat32, x.data()), report(DType::kBFloat16, halves.data())) << spec;
+  }
+}
+
+TEST(Message, ChunkBoundHoldsWhereNanTravels) {
+  std::vector<float> x = normal_vector(100000, 4);
+  x[3] = std::numeric_limits<float>::quiet_NaN();
+  Encoder e(one_tensor(x.size()), Codec::parse("eden:block=64"), RunSecret::from_seed(9), {1, NonFinite::kPass});
+  std::vector<uint8_t> chunk(e.max_chunk_bytes()), bytes;
+  const TensorView view{std::span<const float>(x)};
+  e.begin_stream({&view, 1}, kIds);
+  for (uint64_t n = e.next_chunk(chunk); n > 0; n = e.next_chunk(chunk))
+    bytes.insert(bytes.end(), chunk.begin(), chunk.begin() + static_cast<std::ptrdiff_t>(n));
+  EXPECT_EQ(read_stream_info(bytes).tensors.at(0).params.method, 0);
 }
 
 }  // namespace

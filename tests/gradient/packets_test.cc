@@ -4,8 +4,11 @@
 
 #include <algorithm>
 
+#include "base/expect_error.h"
 #include "gradient/round_trip.h"
+#include "gradient/stream_format.h"
 #include "kpd/base/error.h"
+#include "kpd/base/hash.h"
 #include "kpd/gradient/packets.h"
 
 namespace kpd::gradient {
@@ -133,6 +136,34 @@ TEST(Packets, UnsupportedMethodsSaySo) {
   for (const char* spec : {"qsgd:bits=2", "eden:code=entropy,dither=shared,bits=1", "eden:allocate=energy"}) {
     const RoundTrip r = round_trip(x, spec);
     EXPECT_THROW(packetize(r.bytes), Error) << spec;
+  }
+}
+
+// A message's checksum says nothing about who made it: a segment that does not decode is refused, not cut.
+TEST(Packets, HostileMessagesAreRefused) {
+  const std::vector<float> x = normal_vector(4096, 1);
+  const std::vector<uint8_t> right = round_trip(x, "eden:bits=8,code=entropy").bytes;
+  const size_t record = kMessageHeaderBytes, segment = record + kRecordBytes + 4;
+  const auto seal = [](std::vector<uint8_t> bytes) {
+    store_u64(bytes.data() + 16, bytes.size());
+    store_u32(bytes.data() + bytes.size() - 4, crc32({bytes.data(), bytes.size() - 4}));
+    return bytes;
+  };
+  std::vector<uint8_t> word_alone(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(segment + 4));
+  store_u32(word_alone.data() + segment - 4, 4);
+  word_alone.resize(word_alone.size() + 4);
+  EXPECT_KPD_ERROR(kCorruptData, str("byte ", segment, ": segment: "), packetize(seal(word_alone), 1200, "hostile"));
+  std::vector<uint8_t> scaled = right;
+  store_u16(scaled.data() + record + 14, 3);
+  EXPECT_KPD_ERROR(kUnsupported, "exponent 3", packetize(seal(scaled), 1200, "hostile"));
+  for (size_t i = segment; i + 8 < right.size(); i += 7) {
+    std::vector<uint8_t> changed = right;
+    changed[i] ^= 0x41;
+    try {
+      packetize(seal(changed), 1200, "hostile");
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kCorruptData) << e.what();
+    }
   }
 }
 

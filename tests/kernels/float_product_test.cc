@@ -123,5 +123,14 @@ TEST(FloatProductPacking, SizesAreChecked) {
   EXPECT_THROW(pack_float_tiles(DType::kFloat16, src, 3, 5, 0, 2, dst), Error);
 }
 
+TEST_P(FloatProduct, InfiniteWeightsAreInfinite) {
+  for (const DType dtype : kDTypes) {
+    std::vector<float> weights(16 * 8, 1.0f);
+    weights[3 * 8 + 2] = -std::numeric_limits<float>::infinity();
+    const std::vector<float> out = product(Problem(dtype, 16, 8, weights).matrix, std::vector<float>(8, 1.0f), 1);
+    for (size_t o = 0; o < 16; ++o) EXPECT_EQ(out[o], o == 3 ? weights[3 * 8 + 2] : 8.0f) << dtype_name(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace kpd::kernels

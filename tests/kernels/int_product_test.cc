@@ -198,6 +198,20 @@ TEST_P(IntProduct, WhatIsNotFiniteMakesItsRowNan) {
   }
 }
 
+// A block's scale is stored as 16 bits.
+TEST_P(IntProduct, InfiniteScalesAreInfinite) {
+  std::vector<uint8_t> blocks = random_blocks(BlockType::kQ8_0, 16 * 64, WeightFill::kRandom, 3);
+  blocks[0] = 0x00;
+  blocks[1] = 0x7c;
+  IntMatrix w = {*int_layout(BlockType::kQ8_0), nullptr, 16, 64};
+  std::vector<uint8_t> packed(packed_bytes(w.layout, 16, 64));
+  pack_tiles(BlockType::kQ8_0, blocks, 16, 64, 0, w.n_tiles(), packed);
+  w.bytes = packed.data();
+  const std::vector<float> out = product(w, quantized(random_floats(64, 4), 1, 64).rows());
+  EXPECT_FALSE(std::isfinite(out[0]));
+  for (size_t o = 1; o < 16; ++o) EXPECT_TRUE(std::isfinite(out[o])) << o;
+}
+
 // What a file gains by few bits is not lost in memory.
 TEST(IntProductPacking, LayoutsAreNotMuchLargerThanTheFile) {
   for (const BlockType type : kIntTypes) {

@@ -85,6 +85,20 @@ TEST_P(LlmOps, SoftmaxParts) {
   EXPECT_EQ(masked[6], 0.0f);
 }
 
+// A broken model shows; its probabilities are not made up.
+TEST_P(LlmOps, NanStaysNan) {
+  for (const size_t n : kLengths) {
+    auto x = testing::random_floats(n, 6);
+    x[n / 2] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(log_sum_exp(x.data(), n))) << n;
+    std::vector<float> capped = x, e = x;
+    soft_cap(capped.data(), n, 30);
+    EXPECT_TRUE(std::isnan(capped[n / 2])) << n;
+    EXPECT_TRUE(std::isnan(exp_shifted(e.data(), n, 1))) << n;
+    EXPECT_TRUE(std::isnan(e[n / 2])) << n;
+  }
+}
+
 TEST_P(LlmOps, WideningIsExact) {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);

@@ -96,7 +96,7 @@ Command encode_command() {
             add_positional(app, "OUT", args->out, "the compressed file, e.g. gradient.kpdg");
             add(app, "--codec", args->codec, "SPEC", "how to compress, e.g. eden:bits=1; `kpd codecs` lists them");
             add(app, "--nonfinite", args->nonfinite, "refuse|zero|pass",
-                "NaN and Inf: refuse (default), send as 0, or send their blocks raw");
+                "NaN and Inf: refuse (default), send as 0, or send their tensors raw");
             args->common.add_seed(app);
             args->common.add_threads(app);
             args->common.add_json(app);

@@ -61,7 +61,7 @@ struct AggregatorOptions {
   double max_norm = std::numeric_limits<double>::infinity();
   bool sum_rotated = false;  // codes with dither=shared: one inverse rotation a round instead of one a client
   // If set, what every tensor must be compressed by (a tensor with NaN or Inf may travel as float32). Without it clients choose
-  // freely; needed with sum_rotated, where a first message with other blocks would shut out all others.
+  // freely; required with sum_rotated, where a first message with other blocks would shut out all others.
   std::optional<Codec> codec;
   MacFunction mac;  // empty: the field is ignored
 };
@@ -84,13 +84,13 @@ class Aggregator {
   Aggregator& operator=(Aggregator&&) noexcept;
 
   // Starts a round: sum[i] (manifest[i].count() floats each, alive until finish_round()) becomes 0. Of `expected`, run, round
-  // and base_model_hash count.
+  // and base_model_hash count. A round that was not finished is forgotten.
   void begin_round(const MessageIds& expected, std::span<const std::span<float>> sum);
   // Adds weight * decoded. The order of the calls is the order of the sum. Never throws for what a message holds.
   Verdict add(uint64_t client, std::span<const uint8_t> message);
   // Counts a client of which there is no message to look at.
   void refuse(Refusal refusal);
-  // Divides by the weights. False if no message was accepted: the sum is then 0 and no model should change.
+  // Divides by the weights. False if no message was accepted: the sum is then 0 and no model should change. Once a round.
   bool finish_round();
   const RoundReport& report() const;
 

@@ -48,7 +48,7 @@ struct RunSecret {
 enum class NonFinite : uint8_t {
   kRefuse,  // Error(kInvalidArgument) naming tensor and index
   kZero,    // replaced by 0, counted
-  kPass,    // blocks that hold one travel as raw float32 values, counted
+  kPass,    // tensors that hold one travel as raw float32 values, counted
 };
 
 struct EncodeOptions {
@@ -168,6 +168,8 @@ class Decoder {
                           std::span<const std::span<float>> acc, DecodeReport* report = nullptr,
                           std::string_view name = "message");
   void finish_rotated(std::span<const std::span<float>> acc);
+  // Forgets a rotated sum that will not be finished; the next message begins another.
+  void drop_rotated();
 
  private:
   struct Impl;

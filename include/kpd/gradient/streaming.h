@@ -1,4 +1,5 @@
-// gradient: decoding a message while it arrives (the other end of Encoder::begin_stream; takes any message).
+// gradient: decoding a message while it arrives (the other end of Encoder::begin_stream). Takes any message whose
+// tensors have exponent 0, as all of kpd's own have.
 #pragma once
 
 #include <memory>

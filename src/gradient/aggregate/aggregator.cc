@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
@@ -85,9 +86,14 @@ uint64_t RoundReport::refusals() const {
 struct Aggregator::Impl {
   Impl(Manifest the_manifest, RunSecret secret, AggregatorOptions the_options)
       : options(std::move(the_options)),
-        decoder(std::move(the_manifest), secret, {.threads = options.threads, .limits = options.limits}) {}
+        manifest(std::move(the_manifest)),
+        decoder(manifest, secret, {.threads = options.threads, .limits = options.limits}) {
+    if (options.sum_rotated && !options.codec)
+      fail(ErrorCode::kInvalidArgument, "aggregator: sum_rotated needs the codec that all clients must use");
+  }
 
   AggregatorOptions options;
+  Manifest manifest;
   Decoder decoder;
   MessageIds expected;
   std::vector<std::span<float>> sum;
@@ -114,6 +120,8 @@ Verdict Aggregator::Impl::judge_ids(const MessageIds& ids, uint64_t client) cons
   }
   if (ids.weight == 0 || ids.weight > options.max_weight)
     return refused(Refusal::kWeight, str("weight ", ids.weight, ", expected 1 to ", options.max_weight));
+  if (ids.weight > std::numeric_limits<uint64_t>::max() - report.total_weight)
+    return refused(Refusal::kWeight, str("weight ", ids.weight, " on top of ", report.total_weight, " leaves 64 bits"));
   return {};
 }
 
@@ -175,7 +183,8 @@ Aggregator& Aggregator::operator=(Aggregator&&) noexcept = default;
 
 void Aggregator::begin_round(const MessageIds& expected, std::span<const std::span<float>> sum) {
   Impl& m = *impl_;
-  if (m.open && m.options.sum_rotated && m.report.accepted > 0) m.decoder.finish_rotated(m.sum);  // of a round given up
+  check_destinations(m.manifest, sum);
+  m.decoder.drop_rotated();  // of a round given up
   m.expected = expected;
   m.sum.assign(sum.begin(), sum.end());
   for (const std::span<float> part : m.sum) std::fill(part.begin(), part.end(), 0.0f);
@@ -202,6 +211,7 @@ void Aggregator::refuse(Refusal refusal) { ++impl_->report.refused[static_cast<s
 
 bool Aggregator::finish_round() {
   Impl& m = *impl_;
+  if (!m.open) fail(ErrorCode::kInvalidArgument, "aggregator: finish_round() outside a round");
   m.open = false;
   if (m.report.accepted == 0) return false;
   if (m.options.sum_rotated) m.decoder.finish_rotated(m.sum);

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "gradient/aggregate/shards.h"
 #include "gradient/aggregate/stopwatch.h"
+#include "gradient/stream_format.h"
 #include "kernels/hadamard.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
@@ -129,8 +131,10 @@ struct Averager::Impl {
 
   // The next chunk of an encoder, empty after the last.
   Bytes next_chunk(Encoder& from, EncodeReport* encoded = nullptr);
+  void check_sizes(std::span<const TensorView> x, std::span<const std::span<float>> mean) const;
   Bytes whole_message(uint64_t round, std::span<const TensorView> x);
   void feed(StreamDecoder& to, int from, std::span<const uint8_t> bytes);
+  static void check_whole(const StreamDecoder& decoder, int from);
   template <class Each>
   void for_others(const Each& each) const;
 
@@ -187,7 +191,11 @@ void Averager::Impl::greet() {
     same(other.second, own.second, "second codec");
     weights[static_cast<size_t>(r)] = other.weight;
   });
-  for (const uint64_t w : weights) total_weight += w;
+  for (const uint64_t w : weights) {
+    if (w > std::numeric_limits<uint64_t>::max() - total_weight)
+      fail(ErrorCode::kInvalidArgument, "the sum of the ranks' weights leaves 64 bits");
+    total_weight += w;
+  }
   if (total_weight == 0) fail(ErrorCode::kInvalidArgument, "the weights of all ranks are 0");
 }
 
@@ -230,16 +238,30 @@ Bytes Averager::Impl::whole_message(uint64_t round, std::span<const TensorView> 
   const Stopwatch watch(&report->clock.seconds_encode);
   Bytes message(encoder->max_bytes());
   message.resize(encoder->encode_message(x, ids(round, static_cast<uint64_t>(rank), options.weight), message));
+  if (options.aggregator.mac && options.pattern == Pattern::kGather) authenticate(message, options.aggregator.mac);
   return message;
 }
 
 void Averager::Impl::feed(StreamDecoder& to, int from, std::span<const uint8_t> bytes) {
   const Stopwatch watch(&report->clock.seconds_decode);
+  if (bytes.empty()) fail(ErrorCode::kCorruptData, "rank ", from, ": an empty piece of its message");
   try {
     to.feed(bytes);
   } catch (const Error& e) {
     throw Error(e.code(), str("rank ", from, ": ", e.what()));
   }
+}
+
+void Averager::Impl::check_sizes(std::span<const TensorView> x, std::span<const std::span<float>> mean) const {
+  if (x.size() != manifest.size())
+    fail(ErrorCode::kInvalidArgument, "average: ", x.size(), " tensors given, the manifest has ", manifest.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].count != manifest[i].count()) {
+      fail(ErrorCode::kInvalidArgument, "average: tensor '", manifest[i].name, "' has ", x[i].count,
+           " elements, the manifest says ", manifest[i].count());
+    }
+  }
+  if (options.pattern != Pattern::kGather || rank == 0) check_destinations(manifest, mean);
 }
 
 // What came after its round was over is refused and thrown away.
@@ -294,6 +316,12 @@ void Averager::Impl::allgather(uint64_t round, std::span<const TensorView> x, st
   for (const Bytes& piece : own) {
     for (int r = 0; r < n; ++r) feed(decoders[static_cast<size_t>(r)], r, r == rank ? piece : receive(r, kFirstHop));
   }
+  for (int r = 0; r < n; ++r) check_whole(decoders[static_cast<size_t>(r)], r);
+}
+
+// A message that lacks its end, and with it the checksum, is wrong however many pieces it came in.
+void Averager::Impl::check_whole(const StreamDecoder& decoder, int from) {
+  if (!decoder.done()) fail(ErrorCode::kCorruptData, "rank ", from, ": its message is not complete");
 }
 
 // Dithered codes are summed before one inverse rotation, message by message.
@@ -301,6 +329,7 @@ void Averager::Impl::allgather_rotated(uint64_t round, std::span<const TensorVie
   const Bytes own = whole_message(round, x);
   for_others([&](int r) { exchange.send(r, kFirstHop, own); });
   for (const std::span<float> part : mean) std::fill(part.begin(), part.end(), 0.0f);
+  decoder->drop_rotated();  // of an average that failed
   for (int r = 0; r < n; ++r) {
     const Bytes other = r == rank ? Bytes() : receive(r, kFirstHop);
     const std::span<const uint8_t> message = r == rank ? own : other;
@@ -429,6 +458,7 @@ Averager::~Averager() = default;
 
 AverageReport Averager::average(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean) {
   Impl& m = *impl_;
+  m.check_sizes(x, mean);
   AverageReport report;
   m.report = &report;
   report.ranks = static_cast<uint64_t>(m.n);
