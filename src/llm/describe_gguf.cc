@@ -27,15 +27,23 @@ class Keys {
   std::string prefix_;
 };
 
+// The older key is that of files of before 2023-11; 0 means that nothing is stretched.
+double scaling_factor(const Keys& keys) {
+  const double factor = keys.real("rope.scaling.factor", keys.real("rope.scale_linear", 0));
+  return factor == 0 ? 1 : factor;
+}
+
 RopeDescription read_rope(const Keys& keys, const ModelDescription& d, const std::string& file) {
   RopeDescription rope;
   rope.theta = keys.real("rope.freq_base", 10000);
   rope.n_rotated = keys.size("rope.dimension_count", d.head_dim);
-  const std::string type = keys.text("rope.scaling.type", "none");
+  // Where a file names no type, llama.cpp takes it for linear.
+  const std::string type = keys.text("rope.scaling.type", "linear");
   if (type == "none") {
     rope.kind = RopeKind::kDefault;
   } else if (type == "linear") {
-    rope.kind = RopeKind::kLinear;
+    rope.factor = scaling_factor(keys);
+    rope.kind = rope.factor == 1 ? RopeKind::kDefault : RopeKind::kLinear;
   } else if (type == "yarn") {
     rope.kind = RopeKind::kYarn;
   } else if (type == "longrope") {
@@ -45,12 +53,12 @@ RopeDescription read_rope(const Keys& keys, const ModelDescription& d, const std
          "' is unknown; kpd knows none, linear, yarn, longrope");
   }
   rope.original_context = keys.size("rope.scaling.original_context_length", d.max_context);
-  if (rope.kind == RopeKind::kLinear || rope.kind == RopeKind::kYarn) rope.factor = keys.real("rope.scaling.factor", 1);
+  // It counts for every type: a converted Phi-3 has this factor and longrope's tensors, but names no type.
+  rope.attention_factor = keys.real("rope.scaling.attn_factor", 1);
   if (rope.kind == RopeKind::kYarn) {
-    rope.attention_factor =
-        (rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1.0) * keys.real("rope.scaling.attn_factor", 1);
+    rope.factor = scaling_factor(keys);
+    if (rope.factor > 1) rope.attention_factor *= 0.1 * std::log(rope.factor) + 1;
   }
-  if (rope.kind == RopeKind::kLongRope) rope.attention_factor = keys.real("rope.scaling.attn_factor", 1);
   return rope;
 }
 
@@ -62,8 +70,9 @@ double gemma_scale(const ModelDescription& d) {
 
 void read_layers(const Keys& keys, const Family& family, ModelDescription& d) {
   d.layers.resize(d.n_layers);
+  // Early files of Gemma 2 leave out its window.
   set_windows(d, family.windows == WindowRule::kOptional ? WindowRule::kNone : family.windows,
-              keys.size("attention.sliding_window", 0), 0, 6);
+              keys.size("attention.sliding_window", d.family == "gemma2" ? 4096 : 0), 0, 6);
   for (size_t i = 0; i < d.n_layers; ++i) {
     if (d.ropes.size() > 1 && d.layers[i].window != 0) d.layers[i].rope = 1;
     if (family.unrotated_layers && i % 4 == 3) d.layers[i].rope = -1;

@@ -156,7 +156,7 @@ class Loader {
     if (!gguf_ || d_.ropes.empty()) return;
     RopeDescription& rope = parts_.description.ropes[0];
     if (const io::WeightEntry* e = entry(TensorRole::kRopeFactors, 0, ".weight");
-        e != nullptr && rope.kind == RopeKind::kDefault) {
+        e != nullptr && rope.kind != RopeKind::kLongRope) {
       rope.short_factor = floats(find(TensorRole::kRopeFactors, 0, ".weight", {rope.n_rotated / 2}));
     }
     if (entry(TensorRole::kRopeLong, 0, ".weight") != nullptr) {

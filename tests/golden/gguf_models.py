@@ -1,4 +1,6 @@
 """A small model's weights as a GGUF file, for the scripts here that make golden models. Needs gguf, torch."""
+import math
+
 import gguf
 import torch
 
@@ -6,6 +8,18 @@ import torch
 def permuted(w, heads):
     """Rows of q or k as GGUF's llama keeps them: neighbours are rotated together."""
     return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def add_phi3(w, config):
+    """What llama.cpp's converter adds for Phi-3 (conversion/phi.py): no rope.scaling.type, though the tensors are longrope's."""
+    rope = config.rope_parameters
+    original = rope["original_max_position_embeddings"]
+    w.add_rope_scaling_orig_ctx_len(original)
+    w.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    w.add_sliding_window(config.sliding_window)
+    w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(config.max_position_embeddings / original) / math.log(original)))
+    for kind in ("long", "short"):
+        w.add_tensor(f"rope_factors_{kind}.weight", torch.tensor(rope[f"{kind}_factor"], dtype=torch.float32).numpy())
 
 
 def write_gguf(path, architecture, config, state, name=None, add_tokenizer=lambda writer: None, bf16=False):
@@ -23,6 +37,8 @@ def write_gguf(path, architecture, config, state, name=None, add_tokenizer=lambd
     w.add_vocab_size(config.vocab_size)
     w.add_rope_freq_base(10000.0)
     add_tokenizer(w)
+    if architecture == "phi3":
+        add_phi3(w, config)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
     for key, value in state.items():
         if architecture == "llama" and ("q_proj" in key or "k_proj" in key):

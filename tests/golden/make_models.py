@@ -40,7 +40,7 @@ CASES = {
         sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
     "phi3": (tf.Phi3Config, dict(sliding_window=48, rope_parameters=LONG, original_max_position_embeddings=32)),
 }
-GGUF_CASES = ("llama", "qwen2")
+GGUF_CASES = ("llama", "qwen2", "phi3")
 
 
 def randomize(model, seed):
@@ -76,7 +76,7 @@ def main():
         (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1, sort_keys=True) + "\n")
         save_file({"tokens": tokens[0].float(), "logits": logits}, folder / "logits.safetensors")
         if name in GGUF_CASES:
-            write_gguf(folder / "model.gguf", name, config, state)
+            write_gguf(folder / "model.gguf", name, config, state, bf16=name == "phi3")
         print(name, type(model).__name__, f"largest logit {logits.abs().max():.3f}")
 
 

@@ -5,6 +5,7 @@
 
 #include "base/expect_error.h"
 #include "kpd/base/error.h"
+#include "kpd/io/gguf.h"
 #include "kpd/llm/model_description.h"
 
 namespace kpd::llm {
@@ -52,6 +53,59 @@ TEST(Describe, Gemma3InItsOldSpelling) {
   EXPECT_EQ(d.layers[4].window, 512u);
   EXPECT_FLOAT_EQ(d.attention_scale, 0.125f);
   EXPECT_TRUE(d.tied_head);
+}
+
+using Values = std::vector<std::pair<std::string, io::GgufValue>>;
+
+ModelDescription describe_gguf_of(const std::string& architecture, const Values& more) {
+  io::GgufMetadata m;
+  m.name = "m.gguf";
+  m.values = {{"general.architecture", architecture}};
+  for (const auto& [key, value] : Values{{"block_count", uint64_t{6}},
+                                         {"embedding_length", uint64_t{64}},
+                                         {"attention.head_count", uint64_t{4}},
+                                         {"feed_forward_length", uint64_t{96}},
+                                         {"vocab_size", uint64_t{100}},
+                                         {"context_length", uint64_t{4096}},
+                                         {"attention.layer_norm_rms_epsilon", 1e-5}}) {
+    m.values.emplace_back(architecture + "." + key, value);
+  }
+  for (const auto& [key, value] : more) m.values.emplace_back(architecture + "." + key, value);
+  return describe_gguf(m);
+}
+
+// As llama.cpp reads these keys (llama-model.cpp, load_hparams; llama-context.cpp).
+TEST(Describe, RopeOfGguf) {
+  const auto rope = [](const Values& more) { return describe_gguf_of("llama", more).ropes[0]; };
+  const RopeDescription none = rope({});
+  EXPECT_EQ(none.kind, RopeKind::kDefault);
+  EXPECT_EQ(none.attention_factor, 1);
+  for (const Values& linear : {Values{{"rope.scaling.factor", 4.0}}, Values{{"rope.scale_linear", 4.0}},
+                               Values{{"rope.scaling.factor", 4.0}, {"rope.scale_linear", 2.0}},
+                               Values{{"rope.scaling.type", std::string("linear")}, {"rope.scale_linear", 4.0}}}) {
+    EXPECT_EQ(rope(linear).kind, RopeKind::kLinear);
+    EXPECT_EQ(rope(linear).factor, 4);
+    EXPECT_FLOAT_EQ(rope_frequencies(rope(linear), 1).radians[1], rope_frequencies(none, 1).radians[1] / 4);
+  }
+  EXPECT_EQ(rope({{"rope.scaling.factor", 0.0}}).kind, RopeKind::kDefault);
+  EXPECT_EQ(rope({{"rope.scaling.type", std::string("none")}, {"rope.scaling.factor", 4.0}}).kind, RopeKind::kDefault);
+  for (const char* type : {"none", "linear", "longrope"}) {
+    EXPECT_EQ(rope({{"rope.scaling.type", std::string(type)}, {"rope.scaling.attn_factor", 1.25}}).attention_factor, 1.25)
+        << type;
+  }
+  EXPECT_EQ(rope({{"rope.scaling.attn_factor", 1.25}}).attention_factor, 1.25);
+  const RopeDescription yarn =
+      rope({{"rope.scaling.type", std::string("yarn")}, {"rope.scaling.factor", 4.0}, {"rope.scaling.attn_factor", 1.25}});
+  EXPECT_EQ(yarn.factor, 4);
+  EXPECT_DOUBLE_EQ(yarn.attention_factor, 1.25 * (0.1 * std::log(4.0) + 1));
+  EXPECT_KPD_ERROR(kCorruptData, "factor", rope({{"rope.scaling.factor", -4.0}}));
+}
+
+TEST(Describe, WindowsOfGguf) {
+  EXPECT_EQ(describe_gguf_of("gemma2", {}).layers[0].window, 4096u);
+  EXPECT_EQ(describe_gguf_of("gemma2", {}).layers[1].window, 0u);
+  EXPECT_EQ(describe_gguf_of("gemma2", {{"attention.sliding_window", uint64_t{128}}}).layers[0].window, 128u);
+  EXPECT_EQ(describe_gguf_of("gemma3", {}).layers[0].window, 0u);
 }
 
 TEST(Describe, WindowsOfEachFamily) {

@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(, EveryFamily,
                          [](const auto& i) { return std::string(i.param); });
 
 TEST(Model, AGgufFileIsTheSameModel) {
-  for (const char* name : {"llama", "qwen2"}) {
+  for (const char* name : {"llama", "qwen2", "phi3"}) {
     const Golden golden = load_golden(name);
     Model model = load_exact(std::string(name) + "/model.gguf");
     EXPECT_LT(distance(run_whole(model, golden.tokens), golden.logits), 1e-4f * largest(golden.logits)) << name;
