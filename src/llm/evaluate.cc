@@ -9,6 +9,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "llm/clock.h"
+#include "llm/planned_context.h"
 
 namespace kpd::llm {
 namespace {
@@ -45,6 +46,9 @@ class Run {
   void window(std::span<const TokenId> tokens, std::vector<Score>& scores) {
     cache_->crop(0, 0);
     if (reference_cache_ != nullptr) reference_cache_->crop(0, 0);
+    const PlannedContext planned(model_, tokens.size());
+    std::optional<PlannedContext> reference_planned;
+    if (reference_ != nullptr) reference_planned.emplace(*reference_, tokens.size());
     const size_t first = first_scored(plan_.protocol, tokens.size());
     for (size_t at = 0; at < tokens.size(); at += plan_.chunk) {
       const size_t n = std::min(plan_.chunk, tokens.size() - at);

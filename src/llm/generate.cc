@@ -4,6 +4,7 @@
 
 #include "kpd/base/error.h"
 #include "llm/clock.h"
+#include "llm/planned_context.h"
 
 namespace kpd::llm {
 namespace {
@@ -73,6 +74,8 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
     fail(ErrorCode::kInvalidArgument, "the prompt has ", prompt.size(), " tokens (", cache.length(sequence),
          " are held already), the context is ", context);
   }
+  const size_t held = cache.length(sequence) + prompt.size();
+  const PlannedContext planned(model, held + std::min(options.max_tokens, context - held));
   Sampler sampler(options.sampling);
   for (const TokenId token : prompt) sampler.seen(token);
   Generated g;

@@ -77,6 +77,7 @@ uint64_t Model::file_bytes() const { return parts_->weights.bytes(); }
 const std::string& Model::fingerprint() const { return parts_->fingerprint; }
 void Model::set_tap(Tap tap) { parts_->tap = std::move(tap); }
 void Model::set_planned_context(size_t n_positions) { parts_->planned_context = n_positions; }
+size_t Model::planned_context() const { return parts_->planned_context; }
 
 uint64_t Model::memory_bytes() const {
   uint64_t sum = parts_->head.bytes();
@@ -271,6 +272,7 @@ std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache&
   const ModelDescription& d = p.description;
   const BatchRows rows = plan(batch, cache);
   cache.begin(rows.cache);
+  p.reached_context = static_cast<size_t>(*std::max_element(rows.contexts.begin(), rows.contexts.end()));
   float* hidden = p.workspace.floats(kHidden, rows.tokens.size() * d.d_model);
   embed(rows.tokens, hidden);
   for (size_t i = 0; i < d.n_layers; ++i) layer(i, rows, hidden, cache);
@@ -290,7 +292,8 @@ void Model::rerotate(size_t layer, float* keys, size_t n, int32_t by) const {
   if (index < 0) return;
   const RopeDescription& rope = d.ropes[static_cast<size_t>(index)];
   const size_t half = rope.n_rotated / 2;
-  const RopeFrequencies frequencies = rope_frequencies(rope, std::max<size_t>(parts_->planned_context, 1));
+  const size_t context = std::max({parts_->planned_context, parts_->reached_context, size_t{1}});
+  const RopeFrequencies frequencies = rope_frequencies(rope, context);
   std::vector<float> cosines(half), sines(half);
   for (size_t i = 0; i < half; ++i) {
     const double angle = static_cast<double>(by) * static_cast<double>(frequencies.radians[i]);

@@ -40,7 +40,7 @@ struct Model::Parts {
   std::vector<LayerParts> layers;
   LinearGroup head;
   std::string fingerprint;
-  size_t planned_context = 0;
+  size_t planned_context = 0, reached_context = 0;  // the second: by the longest sequence of the last batch
   Tap tap;
   Workspace workspace;
 };

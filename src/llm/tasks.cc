@@ -9,6 +9,7 @@
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
+#include "llm/planned_context.h"
 
 namespace kpd::llm {
 namespace {
@@ -78,6 +79,9 @@ class Scorer {
 
   std::vector<EndingScore> score(const std::vector<Line>& lines) {
     const size_t shared = shared_tokens(lines);
+    size_t longest = 0;
+    for (const Line& line : lines) longest = std::max(longest, line.tokens.size() - 1);
+    const PlannedContext planned(model_, longest);
     read(std::span(lines[0].tokens).first(shared));
     std::vector<BatchPart> batch;
     for (size_t i = 0; i < lines.size(); ++i) {

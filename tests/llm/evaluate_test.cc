@@ -101,6 +101,25 @@ TEST(Evaluate, TheSameNumberForAnyThreadsAndChunks) {
   EXPECT_EQ(evaluate(three, nullptr, plan, windows, nullptr).perplexity, expected);
 }
 
+// Windows of 64 tokens, original contexts of 32: the window decides how all of it is rotated, its first chunk too.
+TEST(Evaluate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
+  for (const char* name : {"phi3", "llama_dynamic"}) {
+    Model model = load(name), reference = load(name), whole = load(name);
+    EvaluationPlan plan;
+    plan.context = 64;
+    const auto windows = make_windows(plan, some_text(128), std::nullopt);
+    const double expected = perplexity(whole, windows, 1);
+    for (const size_t chunk : {64, 16}) {
+      plan.chunk = chunk;
+      const Evaluation e = evaluate(model, &reference, plan, windows, nullptr);
+      EXPECT_NEAR(e.perplexity, expected, 1e-4 * expected) << name << ' ' << chunk;
+      EXPECT_NEAR(e.reference_perplexity, expected, 1e-4 * expected) << name << ' ' << chunk;
+    }
+    EXPECT_EQ(model.planned_context(), 0u);
+    EXPECT_EQ(reference.planned_context(), 0u);
+  }
+}
+
 TEST(Evaluate, EndsEarlyWithWhatItHas) {
   Model model = load("llama");
   EvaluationPlan plan;

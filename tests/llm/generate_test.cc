@@ -1,8 +1,9 @@
-// Sampling and stop texts.
+// Sampling, stop texts, and answers that do not depend on how the prompt is cut.
 #include "kpd/llm/generate.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kpd/base/error.h"
@@ -64,6 +65,55 @@ TEST(Sampler, Refusals) {
   for (const SamplingOptions& o : {SamplingOptions{.temperature = -1}, SamplingOptions{.top_p = 0}, SamplingOptions{.min_p = 2},
                                    SamplingOptions{.repeat_penalty = 0}}) {
     EXPECT_THROW(check_sampling(o), Error);
+  }
+}
+
+// The golden models' 96 tokens, one a character; the first has no text.
+Tokenizer characters() {
+  std::string vocabulary = R"("":0)";
+  for (char c = ' '; c < '\x7F'; ++c) {
+    const std::string spelled = c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+    vocabulary += ", \"" + spelled + "\":" + std::to_string(c - ' ' + 1);
+  }
+  return Tokenizer::from_json(R"({"model": {"type": "BPE", "merges": [], "vocab": {)" + vocabulary + "}}}", "", "characters");
+}
+
+// The original context is 32 tokens: prompt and answer together decide how the prompt's first chunk is rotated.
+TEST(Generate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
+  const Tokenizer tokenizer = characters();
+  std::vector<TokenId> prompt(40);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(3 + (i * i * 7 + i) % 90);
+  for (const char* name : {"phi3", "llama_dynamic"}) {
+    Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/" + name,
+                              {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+    const auto answer = [&](size_t n_prompt, size_t chunk, size_t context, bool shift) {
+      const auto cache = model.make_cache("f32", 128);
+      GenerateOptions options;
+      options.max_tokens = 40;
+      options.context = context;
+      options.chunk = chunk;
+      options.context_shift = shift;
+      const auto g = generate(model, tokenizer, *cache, 0, std::span(prompt).first(n_prompt), options,
+                              [](std::string_view) { return true; });
+      EXPECT_EQ(g.tokens, 40u);
+      return g.token_ids;
+    };
+    // A prompt beyond the border, one that only its answer takes there, and a context that is shifted.
+    EXPECT_EQ(answer(40, 512, 128, false), answer(40, 8, 128, false)) << name;
+    EXPECT_EQ(answer(20, 512, 128, false), answer(20, 1, 128, false)) << name;
+    EXPECT_EQ(answer(40, 512, 48, true), answer(40, 8, 48, true)) << name;
+    EXPECT_EQ(model.planned_context(), 0u);
+    // The same planned by hand.
+    const std::vector<TokenId> expected = answer(20, 8, 128, false);
+    const auto cache = model.make_cache("f32", 128);
+    model.set_planned_context(60);
+    const BatchPart whole[] = {{0, {prompt.begin(), prompt.begin() + 20}, {}, BatchPart::Want::kLast, {}}};
+    std::span<const float> logits = model.forward(whole, *cache);
+    for (const TokenId token : expected) {
+      EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), token) << name;
+      const BatchPart next[] = {{0, {token}, {}, BatchPart::Want::kLast, {}}};
+      logits = model.forward(next, *cache);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/io/tensors.h"
+#include "io/temp_folder.h"
 
 namespace kpd::llm {
 namespace {
@@ -100,6 +101,30 @@ TEST(Model, AGgufFileIsTheSameModel) {
     const Golden golden = load_golden(name);
     Model model = load_exact(std::string(name) + "/model.gguf");
     EXPECT_LT(distance(run_whole(model, golden.tokens), golden.logits), 1e-4f * largest(golden.logits)) << name;
+  }
+}
+
+// A key of layer 0, moved: what the rotation of its new position makes of it, by the frequencies that the context calls for.
+TEST(Model, KeysAreMovedByTheFrequenciesOfTheirContext) {
+  const Golden golden = load_golden("phi3");
+  for (const bool planned : {true, false}) {
+    Model model = load_exact("phi3");
+    if (planned) {
+      model.set_planned_context(64);
+    } else {
+      run_whole(model, golden.tokens);
+    }
+    const RopeFrequencies frequencies = rope_frequencies(model.description().ropes[0], 64);
+    ASSERT_EQ(frequencies.radians.size(), 4u);
+    std::vector<float> key = {1, 2, 3, 4, 5, 6, 7, 8};
+    const std::vector<float> before = key;
+    model.rerotate(0, key.data(), 1, -10);
+    for (size_t i = 0; i < 4; ++i) {
+      const double angle = -10.0 * static_cast<double>(frequencies.radians[i]);
+      const auto x = static_cast<double>(before[i]), y = static_cast<double>(before[i + 4]);
+      EXPECT_NEAR(key[i], x * std::cos(angle) - y * std::sin(angle), 1e-5) << i << planned;
+      EXPECT_NEAR(key[i + 4], y * std::cos(angle) + x * std::sin(angle), 1e-5) << i << planned;
+    }
   }
 }
 

@@ -75,6 +75,9 @@ class Session {
     cache_ = as_usage("--kv", [&] { return loaded_.model.make_cache(args.kv.empty() ? "f16" : args.kv, options_.context); });
   }
 
+  // For answers that go on from one another: the cache keeps what the first of them rotated.
+  void plan_whole_context() { loaded_.model.set_planned_context(options_.context); }
+
   const llm::Tokenizer& tokenizer() const { return loaded_.tokenizer; }
   double load_seconds() const { return loaded_.seconds; }
 
@@ -135,6 +138,7 @@ void report(const llm::Generated& g, const Session& session, bool json) {
 
 int converse(const GenerateArgs& args, Session& session) {
   const llm::ChatFamily family = session.family();
+  session.plan_whole_context();
   std::vector<llm::ChatMessage> messages;
   if (!args.system.empty()) messages.push_back({"system", args.system});
   std::string line;

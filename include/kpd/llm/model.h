@@ -90,10 +90,13 @@ class Model {
   void head(const float* hidden, size_t n_rows, float* logits);
 
   // The context that sequences are expected to reach: rotations that depend on it (dynamic, longrope) use it from the first
-  // token on, so that a prompt read in chunks is the prompt read at once. 0 (default): what has been reached.
+  // token on, so that a prompt read in chunks is the prompt read at once. 0 (default): what has been reached. evaluate(),
+  // run_task(), generate() and the scheduler plan what they need, for as long as they run.
   void set_planned_context(size_t n_positions);
+  size_t planned_context() const;
   void set_tap(Tap tap);
-  // Rotates keys of `layer` by a number of positions (KvCache::evict).
+  // Rotates keys of `layer` by a number of positions (KvCache::evict): by the frequencies of the planned context or, if the
+  // last forward() reached farther, of that one.
   void rerotate(size_t layer, float* keys, size_t n, int32_t by) const;
 
   struct Parts;  // of the implementation
