@@ -251,9 +251,8 @@ ModelDescription describe_config(std::string_view json, std::string_view name) {
   d.n_vocabulary = top.size("vocab_size");
   d.max_context = top.size("max_position_embeddings", 2048);
   d.norm_eps = static_cast<float>(top.real("rms_norm_eps", 1e-6));
-  const bool gemma = family.scaled_embedding;
-  d.tied_head = top.boolean("tie_word_embeddings", gemma);
-  if (gemma) d.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(d.d_model)));
+  d.tied_head = top.boolean("tie_word_embeddings", family.tied);
+  if (family.scaled_embedding) d.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(d.d_model)));
   if (d.n_layers > 4096) top.wrong("num_hidden_layers", "at most 4096");
   d.layers.resize(d.n_layers);
   read_attention(top, d);

@@ -30,6 +30,7 @@ struct Family {
   bool fused = false;
   bool interleaved_gguf = false;
   bool unrotated_layers = false;  // every fourth layer is not rotated
+  bool tied = false;              // tie_word_embeddings where config.json does not say: transformers leaves out what is usual
   WindowRule windows = WindowRule::kNone;
   Activation activation = Activation::kSilu;
 };

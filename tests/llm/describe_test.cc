@@ -55,6 +55,18 @@ TEST(Describe, Gemma3InItsOldSpelling) {
   EXPECT_TRUE(d.tied_head);
 }
 
+// transformers writes no key whose value is the usual one.
+TEST(Describe, TiedHeadsWhereTheFileDoesNotSay) {
+  for (const char* tied : {"SmolLM3", "Gemma2", "Gemma3"}) {
+    EXPECT_TRUE(describe(std::string(tied) + "ForCausalLM", "").tied_head) << tied;
+    EXPECT_FALSE(describe(std::string(tied) + "ForCausalLM", R"("tie_word_embeddings": false)").tied_head) << tied;
+  }
+  for (const char* own : {"Llama", "Mistral", "Qwen2", "Qwen3", "Phi3"}) {
+    EXPECT_FALSE(describe(std::string(own) + "ForCausalLM", "").tied_head) << own;
+    EXPECT_TRUE(describe(std::string(own) + "ForCausalLM", R"("tie_word_embeddings": true)").tied_head) << own;
+  }
+}
+
 using Values = std::vector<std::pair<std::string, io::GgufValue>>;
 
 ModelDescription describe_gguf_of(const std::string& architecture, const Values& more) {
