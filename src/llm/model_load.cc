@@ -209,11 +209,11 @@ Model Model::load(io::Weights weights, const LoadOptions& options) {
   const std::string path = weights.name();
   std::error_code ignored;
   const bool folder = fs::is_directory(path, ignored);
-  const bool config = folder && fs::exists(fs::path(path) / "config.json", ignored);
   auto parts = std::make_unique<Parts>(std::move(weights));
   const auto metadata = parts->weights.release_gguf();  // tens of thousands of texts: not kept
-  const bool gguf = !config && metadata != nullptr;
-  if (!config && !gguf) {
+  // What was opened decides: a GGUF file has its own names and shapes, also beside the config.json that it was made from.
+  const bool gguf = metadata != nullptr;
+  if (!gguf && !(folder && fs::exists(fs::path(path) / "config.json", ignored))) {
     fail(ErrorCode::kIo, path,
          ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
   }

@@ -104,6 +104,16 @@ TEST(Model, AGgufFileIsTheSameModel) {
   }
 }
 
+class ModelFolder : public testing::TempFolder {};
+
+TEST_F(ModelFolder, AGgufFileBesideItsConfigIsLoadedByItsOwnNames) {
+  const Golden golden = load_golden("qwen2");
+  std::filesystem::copy_file(kModels + "qwen2/config.json", path("config.json"));
+  std::filesystem::copy_file(kModels + "qwen2/model.gguf", path("model.gguf"));
+  Model model = Model::load(folder_, {.arithmetic = Arithmetic::kExact, .n_threads = 2, .limits = {}});
+  EXPECT_LT(distance(run_whole(model, golden.tokens), golden.logits), 1e-4f * largest(golden.logits));
+}
+
 // A key of layer 0, moved: what the rotation of its new position makes of it, by the frequencies that the context calls for.
 TEST(Model, KeysAreMovedByTheFrequenciesOfTheirContext) {
   const Golden golden = load_golden("phi3");
