@@ -6,6 +6,7 @@
 
 #include "kpd/base/error.h"
 #include "llm/chat_style.h"
+#include "llm/tokenizer_parts.h"
 
 namespace kpd::llm {
 namespace {
@@ -218,7 +219,7 @@ ChatFamily recognise_chat_template(std::string_view jinja) {
 
 std::string render_chat(ChatFamily family, const Tokenizer& tokenizer, std::span<const ChatMessage> messages) {
   if (messages.empty()) fail(ErrorCode::kInvalidArgument, "a conversation without messages, expected one at least");
-  const auto own = read_chat_style(tokenizer.chat_template());
+  const std::optional<ChatStyle>& own = tokenizer.parts().chat_style;
   const ChatStyle style = own && own->family == family ? *own : default_chat_style(family);
   Prompt prompt(style, tokenizer, messages);
   switch (family) {

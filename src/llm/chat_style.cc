@@ -31,13 +31,16 @@ class Source {
   bool has_any(std::initializer_list<std::string_view> parts) const {
     return std::any_of(parts.begin(), parts.end(), [&](std::string_view p) { return has(p); });
   }
-  // What stands between the two where both are and nothing of `without` is between them; the first such place.
+  // What stands between the two where both are and nothing of `without` is between them; the first such place. `last` and
+  // `bad` are searched for again only once `first` is past them: the text of a hostile file is read once, not once an `open`.
   std::optional<std::string> between(std::string_view open, std::string_view close, std::string_view without) const {
+    size_t last = 0, bad = 0;
     for (size_t at = text_.find(open); at != text_.npos; at = text_.find(open, at + 1)) {
-      const size_t first = at + open.size(), last = text_.find(close, first);
+      const size_t first = at + open.size();
+      if (last < first) last = text_.find(close, first);
       if (last == text_.npos) return std::nullopt;
-      const std::string inner = text_.substr(first, last - first);
-      if (inner.find_first_of(without) == inner.npos) return inner;
+      if (bad < first) bad = std::min(text_.find_first_of(without, first), text_.size());
+      if (bad >= last) return text_.substr(first, last - first);
     }
     return std::nullopt;
   }

@@ -31,6 +31,11 @@ void TokenizerParts::set_end_of_turn(std::vector<TokenId> found) {
   end_of_turn = std::move(found);
 }
 
+void TokenizerParts::set_chat_template(std::string jinja) {
+  chat_style = read_chat_style(jinja);
+  chat_template = std::move(jinja);
+}
+
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   const std::string valid = lossy_utf8(text);
   std::vector<TokenId> out;

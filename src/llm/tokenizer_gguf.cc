@@ -232,7 +232,7 @@ class GgufTokenizer {
     const auto turn_end = id("tokenizer.ggml.eot_token_id");
     if (flag("tokenizer.ggml.add_bos_token", adds_bos_) && parts_->bos) parts_->prefix.push_back(*parts_->bos);
     if (flag("tokenizer.ggml.add_eos_token", false) && parts_->eos) parts_->suffix.push_back(*parts_->eos);
-    if (metadata_.find("tokenizer.chat_template")) parts_->chat_template = metadata_.text("tokenizer.chat_template");
+    if (metadata_.find("tokenizer.chat_template")) parts_->set_chat_template(metadata_.text("tokenizer.chat_template"));
     parts_->set_end_of_turn(turn_end ? std::vector<TokenId>{*turn_end} : std::vector<TokenId>{});
   }
 

@@ -214,13 +214,15 @@ void read_config(const JsonPart& config, TokenizerParts& parts) {
   const JsonPart chat = config.member("chat_template");
   if (chat.is_null()) return;
   if (!chat.value().is_array()) {
-    parts.chat_template = chat.text();
+    parts.set_chat_template(chat.text());
     return;
   }
   // Several, by name: the default one, else the first.
+  std::string chosen;
   for (size_t i = 0; i < chat.size(); ++i) {
-    if (i == 0 || chat.item(i).member("name").text() == "default") parts.chat_template = chat.item(i).member("template").text();
+    if (i == 0 || chat.item(i).member("name").text() == "default") chosen = chat.item(i).member("template").text();
   }
+  parts.set_chat_template(std::move(chosen));
 }
 
 std::vector<TokenId> read_generation(const JsonPart& config, const TokenizerParts& parts) {
@@ -331,7 +333,7 @@ Tokenizer Tokenizer::from_directory(const std::string& directory) {
   const io::MappedFile config = optional("tokenizer_config.json"), generation = optional("generation_config.json");
   const io::MappedFile chat = optional("chat_template.jinja");
   auto parts = read_parts(as_text(tokenizer), as_text(config), path("tokenizer.json"), as_text(generation));
-  if (!chat.bytes().empty()) parts->chat_template = as_text(chat);
+  if (!chat.bytes().empty()) parts->set_chat_template(std::string(as_text(chat)));
   return Tokenizer(std::move(parts));
 }
 

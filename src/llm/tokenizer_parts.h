@@ -10,6 +10,7 @@
 #include "kpd/llm/tokenizer.h"
 #include "llm/added_tokens.h"
 #include "llm/bpe.h"
+#include "llm/chat_style.h"
 #include "llm/pattern.h"
 
 namespace kpd::llm {
@@ -57,7 +58,9 @@ struct TokenizerParts {
   std::optional<TokenId> bos, eos;
   std::vector<TokenId> end_of_turn;
   std::string chat_template;
+  std::optional<ChatStyle> chat_style;  // of chat_template, read once: a server renders a prompt a request
 
+  void set_chat_template(std::string jinja);
   // Gives end_of_turn its tokens: `ids` (from the files), eos, and the special tokens known for it. Called last.
   void set_end_of_turn(std::vector<TokenId> ids);
 };

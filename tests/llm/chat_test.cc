@@ -104,6 +104,17 @@ TEST(Chat, UnknownTemplatesAreRefusedWithTheKnownOnes) {
   EXPECT_KPD_ERROR(kUnsupported, "brings no chat template", recognise_chat_template(""));
 }
 
+// 200,000 places where a system message could begin, of which none is one: read once from place to place, not once a place.
+TEST(Chat, AHostileTemplateIsReadInOnePass) {
+  std::string jinja;
+  for (int i = 0; i < 200000; ++i) jinja += "<|im_start|>system\n'";
+  EXPECT_EQ(recognise_chat_template(jinja + "<|im_end|>"), ChatFamily::kChatMl);
+  const Tokenizer tokenizer = with_template(jinja + "<|im_end|><|im_start|>system\nBe brief.<|im_end|>");
+  const std::vector<ChatMessage> hi = {{"user", "Hi"}};
+  EXPECT_EQ(render_chat(ChatFamily::kChatMl, tokenizer, hi),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
 TEST(Chat, FamiliesHaveNames) {
   for (const char* name : {"chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "qwen"}) {
     EXPECT_STREQ(chat_family_name(chat_family(name)), name);
