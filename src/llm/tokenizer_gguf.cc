@@ -51,6 +51,8 @@ class GgufTokenizer {
       fail(ErrorCode::kUnsupported, file_, ": tokenizer.ggml.model is '", io::printable(model),
            "', expected 'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE)");
     }
+    const bool named = metadata_.find("general.architecture") != nullptr;
+    phi3_ = model == "llama" && named && metadata_.text("general.architecture") == "phi3";
     read_tokens();
     if (model == "gpt2") {
       read_byte_level();
@@ -207,6 +209,14 @@ class GgufTokenizer {
     }
   }
 
+  // Phi-3's tokenizer.json says it of each token, a GGUF file of none; llama.cpp knows it by the model's name. The other models
+  // with SentencePiece vocabularies have no such tokens.
+  bool takes_spaces_after(const std::string& token, bool special) const {
+    constexpr std::string_view kDoNot[] = {"<unk>", "<s>", "<|endoftext|>"};
+    if (!phi3_ || std::find(std::begin(kDoNot), std::end(kDoNot), token) != std::end(kDoNot)) return false;
+    return special || token == "</s>";
+  }
+
   void read_special() {
     const BpeModel& model = parts_->model;
     const bool sentence_piece = model.byte_fallback;
@@ -222,6 +232,7 @@ class GgufTokenizer {
         added.push_back({.text = model.tokens[i],
                          .id = static_cast<TokenId>(i),
                          .special = special,
+                         .right_strip = takes_spaces_after(model.tokens[i], special),
                          .normalized = !special && sentence_piece && !space_prefix_});
         searched.push_back(model.tokens[i]);
       }
@@ -240,7 +251,7 @@ class GgufTokenizer {
   std::string file_;
   std::unique_ptr<TokenizerParts> parts_;
   std::vector<int64_t> types_;
-  bool adds_bos_ = false, space_prefix_ = false;
+  bool adds_bos_ = false, space_prefix_ = false, phi3_ = false;
 };
 
 }  // namespace

@@ -234,6 +234,33 @@ io::GgufMetadata metadata(const char* model, const char* pre) {
   return m;
 }
 
+// The ids are those of the tokenizers package (0.23.3) with rstrip where Phi-3's own tokenizer.json has it.
+TEST(Tokenizer, SpecialTokensOfPhi3TakeTheSpacesAfterThem) {
+  const std::string mark = "\u2581";
+  const auto load = [&](const char* architecture) {
+    io::GgufMetadata m;
+    m.name = "m.gguf";
+    m.values = {
+        {"general.architecture", std::string(architecture)},
+        {"tokenizer.ggml.model", std::string("llama")},
+        {"tokenizer.ggml.tokens", std::vector<std::string>{"<unk>", "<s>", "</s>", "<0x0A>", mark, "H", "i", mark + "H",
+                                                           mark + "Hi", "<|endoftext|>", "<|user|>", "<|end|>", "<mine>"}},
+        {"tokenizer.ggml.scores", std::vector<double>{0, 0, 0, 0, -9, -9, -9, -1, -2, 0, 0, 0, 0}},
+        {"tokenizer.ggml.token_type", std::vector<int64_t>{2, 3, 4, 6, 1, 1, 1, 1, 1, 3, 3, 3, 4}}};
+    return Tokenizer::from_gguf(m);
+  };
+  using Ids = std::vector<TokenId>;
+  const Tokenizer phi3 = load("phi3"), other = load("llama");
+  EXPECT_EQ(phi3.encode("<|user|>\nHi<|end|>\n<|end|> Hi"), (Ids{10, 8, 11, 11, 8}));
+  EXPECT_EQ(phi3.encode("<|user|> \n \tHi"), (Ids{10, 8}));
+  EXPECT_EQ(phi3.encode("</s> Hi"), (Ids{2, 8}));
+  EXPECT_EQ(phi3.encode("<s> Hi"), (Ids{1, 4, 8}));
+  EXPECT_EQ(phi3.encode("<unk> Hi"), (Ids{0, 4, 8}));
+  EXPECT_EQ(phi3.encode("<|endoftext|>\nHi"), (Ids{9, 4, 3, 5, 6}));
+  EXPECT_EQ(phi3.encode("<mine> Hi"), (Ids{12, 4, 8}));
+  EXPECT_EQ(other.encode("<|user|> Hi"), (Ids{10, 4, 8}));
+}
+
 TEST(Tokenizer, RefusesGgufKeysThatItDoesNotKnow) {
   EXPECT_EQ(Tokenizer::from_gguf(metadata("gpt2", "llama-bpe")).encode("ab"), std::vector<TokenId>{2});
   EXPECT_KPD_ERROR(kUnsupported, "m.gguf: tokenizer.ggml.model is 'bert', expected 'gpt2'",
