@@ -1,4 +1,5 @@
 // llm: normalizer and pre-tokenizer steps.
+#include <algorithm>
 #include <array>
 
 #include "kpd/base/error.h"
@@ -136,7 +137,7 @@ void spell_bytes(const PreTokenizerStep& step, Pieces& pieces) {
   pieces = std::move(out);
 }
 
-void spell_spaces(const PreTokenizerStep& step, Pieces& pieces) {
+void spell_spaces(const PreTokenizerStep& step, Pieces& pieces, const StepBudget& budget) {
   Pieces out;
   const Pattern mark = Pattern::literal(step.replacement);
   const Pattern space = Pattern::literal(" ");
@@ -150,6 +151,7 @@ void spell_spaces(const PreTokenizerStep& step, Pieces& pieces) {
         step.prepend_scheme == PrependScheme::kAlways || (step.prepend_scheme == PrependScheme::kFirst && range.opens_text);
     if (prepend && !spelled.starts_with(step.replacement)) spelled.insert(0, step.replacement);
     const size_t first = out.text.size();
+    budget.expect(first + spelled.size());
     out.text += spelled;
     if (!step.split) {
       add_range(out, first, out.text.size(), range.opens_text);
@@ -168,34 +170,57 @@ std::string_view byte_spelling(unsigned char byte) { return spelling().text[byte
 
 int spelled_byte(uint32_t code) { return code < spelling().byte_of.size() ? spelling().byte_of[code] : -1; }
 
-std::string normalize(const std::vector<NormalizerStep>& steps, std::string_view text) {
+void StepBudget::add(size_t text_bytes) {
+  constexpr size_t kGrowth = 16;
+  left_ += kGrowth * std::min(text_bytes, (SIZE_MAX - left_) / kGrowth);
+}
+
+void StepBudget::expect(size_t bytes) const {
+  if (bytes > left_) {
+    fail(ErrorCode::kLimitExceeded, file_, ": the tokenizer's steps make ", bytes, " bytes of a text, ", left_, " are allowed");
+  }
+}
+
+void StepBudget::take(size_t bytes) {
+  expect(bytes);
+  left_ -= bytes;
+}
+
+std::string normalize(const std::vector<NormalizerStep>& steps, std::string_view text, StepBudget& budget) {
   std::string out(text);
   for (const NormalizerStep& step : steps) {
     if (step.kind == NormalizerStep::Kind::kNfc) {
       out = nfc(out);
     } else if (step.kind == NormalizerStep::Kind::kPrepend) {
-      if (!out.empty()) out.insert(0, step.text);
+      if (out.empty()) continue;
+      budget.expect(out.size() + step.text.size());
+      out.insert(0, step.text);
     } else {
       std::string replaced;
       for (const Cut& cut : cut_at_matches(out, step.pattern, false)) {
-        replaced += cut.is_match ? std::string_view(step.text) : std::string_view(out).substr(cut.begin, cut.end - cut.begin);
+        const auto part =
+            cut.is_match ? std::string_view(step.text) : std::string_view(out).substr(cut.begin, cut.end - cut.begin);
+        budget.expect(replaced.size() + part.size());
+        replaced += part;
       }
       out = std::move(replaced);
     }
   }
+  budget.take(out.size());
   return out;
 }
 
-void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Pieces& pieces) {
+void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Pieces& pieces, StepBudget& budget) {
   for (const PreTokenizerStep& step : steps) {
     if (step.kind == PreTokenizerStep::Kind::kByteLevel) {
       spell_bytes(step, pieces);
     } else if (step.kind == PreTokenizerStep::Kind::kMetaspace) {
-      spell_spaces(step, pieces);
+      spell_spaces(step, pieces, budget);
     } else {
       split_pieces(step, pieces);
     }
   }
+  budget.take(pieces.text.size());
 }
 
 }  // namespace kpd::llm

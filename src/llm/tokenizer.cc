@@ -41,12 +41,14 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   std::vector<TokenId> out;
   if (options.add_special) out = parts_->prefix;
   BpeEncoder encoder(parts_->model);
+  StepBudget normal_budget(parts_->name, valid.size()), piece_budget = normal_budget;  // of the whole text, whatever cuts it
   for (const TextPart& part : parts_->added.cut(valid, false, options.parse_special)) {
     if (part.id >= 0) {
       out.push_back(part.id);
       continue;
     }
-    const std::string normal = normalize(parts_->normalizer, std::string_view(valid).substr(part.begin, part.end - part.begin));
+    const std::string normal =
+        normalize(parts_->normalizer, std::string_view(valid).substr(part.begin, part.end - part.begin), normal_budget);
     for (const TextPart& inner : parts_->added.cut(normal, true, options.parse_special)) {
       if (inner.id >= 0) {
         out.push_back(inner.id);
@@ -54,7 +56,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
       }
       Pieces pieces{normal.substr(inner.begin, inner.end - inner.begin), {}};
       pieces.ranges.push_back({0, pieces.text.size(), part.begin == 0 && inner.begin == 0});
-      pre_tokenize(parts_->pre_tokenizer, pieces);
+      pre_tokenize(parts_->pre_tokenizer, pieces, piece_budget);
       for (const Pieces::Range& range : pieces.ranges) {
         encoder.encode(std::string_view(pieces.text).substr(range.begin, range.end - range.begin), out);
       }

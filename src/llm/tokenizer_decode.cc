@@ -46,15 +46,17 @@ std::string strip(std::string_view token, const DecoderStep& step) {
   return std::string(token);
 }
 
-std::string replace(std::string_view token, const DecoderStep& step) {
+std::string replace(std::string_view token, const DecoderStep& step, StepBudget& budget) {
   std::string out;
   size_t done = 0;
   step.pattern.for_each(token, [&](size_t begin, size_t end) {
+    budget.expect(out.size() + (begin - done) + step.text.size());
     out += token.substr(done, begin - done);
     out += step.text;
     done = end;
   });
   out += token.substr(done);
+  budget.take(out.size());
   return out;
 }
 
@@ -83,7 +85,8 @@ struct TokenStream::State {
     bool waits;           // nothing is passed on before the end
     bool first = true;    // no token has come yet
     size_t stripped = 0;  // kStrip of one token: how many are gone
-    std::string held;
+    std::string held{};
+    StepBudget budget;  // kReplace
   };
 
   explicit State(const TokenizerParts& parts) : has_decoder(parts.has_decoder) {
@@ -91,9 +94,14 @@ struct TokenStream::State {
     for (const DecoderStep& step : parts.decoder) {
       const bool streams =
           step.kind == Kind::kFuse || step.kind == Kind::kMetaspace || (step.kind == Kind::kStrip && step.stop == 0);
-      steps.push_back({&step, joined, joined && !streams, true, 0, {}});
+      steps.push_back({&step, joined, joined && !streams, true, 0, {}, StepBudget(parts.name, 0)});
       joined = joined || step.kind == Kind::kFuse || step.kind == Kind::kByteLevel;
     }
+  }
+
+  void give(std::string_view token) {
+    for (Step& s : steps) s.budget.add(token.size());
+    push(0, token);
   }
 
   // Gives the token to step i and what comes out to those after it.
@@ -143,7 +151,7 @@ struct TokenStream::State {
         break;
       }
       case Kind::kReplace:
-        push(i + 1, replace(token, *s.step));
+        push(i + 1, replace(token, *s.step, s.budget));
         break;
       case Kind::kByteFallback:
         if (const int byte = fallback_byte(token); byte >= 0) {
@@ -201,7 +209,7 @@ std::string TokenStream::push(TokenId token) {
   const std::string_view spelling = tokenizer_.token(token);
   if (spelling.empty() || (skip_special_ && tokenizer_.is_special(token))) return {};
   if (!state_->has_decoder && !std::exchange(first_, false)) state_->out += ' ';
-  state_->push(0, spelling);
+  state_->give(spelling);
   return std::exchange(state_->out, {});
 }
 

@@ -190,8 +190,10 @@ void read_added(const JsonPart& list, TokenizerParts& parts) {
   }
   // Special ones first: of two that are spelled alike when normalized the first is found.
   std::stable_partition(tokens.begin(), tokens.end(), [](const AddedToken& t) { return t.special; });
+  StepBudget budget(parts.name, 0);
+  for (const AddedToken& t : tokens) budget.add(t.text.size());
   std::vector<std::string> searched;
-  for (const AddedToken& t : tokens) searched.push_back(t.normalized ? normalize(parts.normalizer, t.text) : t.text);
+  for (const AddedToken& t : tokens) searched.push_back(t.normalized ? normalize(parts.normalizer, t.text, budget) : t.text);
   parts.added.set(std::move(tokens), searched);
 }
 

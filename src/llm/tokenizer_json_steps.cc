@@ -113,10 +113,13 @@ void read_normalizer(const JsonPart& part, std::vector<NormalizerStep>& steps) {
 }
 
 void read_pre_tokenizer(const JsonPart& part, std::vector<PreTokenizerStep>& steps) {
+  bool spells_bytes = false;
   for_each_step(part, "pretokenizers", [&](const JsonPart& json) {
     const std::string& type = json.member("type").text();
     PreTokenizerStep step{};
     if (type == "ByteLevel") {
+      // Bytes spelled twice are no vocabulary's, and twice as many.
+      if (std::exchange(spells_bytes, true)) json.member("type").unsupported("ByteLevel once");
       step.kind = PreTokenizerStep::Kind::kByteLevel;
       step.add_prefix_space = json.member("add_prefix_space").boolean_or(true);
       step.use_regex = json.member("use_regex").boolean_or(true);
@@ -153,11 +156,13 @@ void read_post_processor(const JsonPart& part, TokenizerParts& parts) {
 
 void read_decoder(const JsonPart& part, TokenizerParts& parts) {
   parts.has_decoder = !part.is_null();
+  bool spells_bytes = false;
   for_each_step(part, "decoders", [&](const JsonPart& json) {
     using Kind = DecoderStep::Kind;
     const std::string& type = json.member("type").text();
     DecoderStep step{};
     if (type == "ByteLevel") {
+      if (std::exchange(spells_bytes, true)) json.member("type").unsupported("ByteLevel once");
       step.kind = Kind::kByteLevel;
     } else if (type == "Metaspace") {
       step.kind = Kind::kMetaspace;

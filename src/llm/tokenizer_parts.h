@@ -65,8 +65,23 @@ struct TokenizerParts {
   void set_end_of_turn(std::vector<TokenId> ids);
 };
 
-// The text after all normalizer steps.
-std::string normalize(const std::vector<NormalizerStep>& steps, std::string_view text);
+// What steps may make of a text. A hostile file's steps double it one after the other; those of known models make a space three
+// bytes and a byte two.
+class StepBudget {
+ public:
+  StepBudget(std::string_view file, size_t text_bytes) : file_(file) { add(text_bytes); }
+  void add(size_t text_bytes);
+  // Throws Error(kLimitExceeded) if `bytes` are more than is left.
+  void expect(size_t bytes) const;
+  void take(size_t bytes);
+
+ private:
+  std::string_view file_;
+  size_t left_ = size_t{64} << 10;
+};
+
+// The text after all normalizer steps; takes its size from the budget.
+std::string normalize(const std::vector<NormalizerStep>& steps, std::string_view text, StepBudget& budget);
 
 // A text cut into pieces; a step cuts further, and may rewrite the text.
 struct Pieces {
@@ -78,7 +93,8 @@ struct Pieces {
   std::vector<Range> ranges;
 };
 
-void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Pieces& pieces);
+// Takes the size of what it makes from the budget.
+void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Pieces& pieces, StepBudget& budget);
 
 // The characters that stand for bytes in byte-level vocabularies (GPT-2): a byte's UTF-8 spelling, and the byte of a code
 // point, -1 if it stands for none.
