@@ -177,7 +177,11 @@ const char* protocol_definition(Protocol protocol) {
                                         "window scored, mean over windows"
                                       : "llama.cpp: disjoint windows, the first token of each replaced by BOS if the model "
                                         "adds one, tokens after the first half scored, "
-                                        "mean over tokens";
+                                        "mean over tokens; special tokens in the text are text";
+}
+
+EncodeOptions protocol_encoding(Protocol protocol) {
+  return {.add_special = true, .parse_special = protocol == Protocol::kPaper};
 }
 
 std::vector<std::vector<TokenId>> make_windows(const EvaluationPlan& plan, std::span<const TokenId> text,

@@ -47,6 +47,14 @@ def case_eval_json_has_every_key(t):
     assert paper["ppl"] != llama["ppl"]
 
 
+def case_eval_reads_special_tokens_as_the_protocol_does(t):
+    # One token each for transformers, ten bytes for llama-perplexity, which tokenizes with parse_special = false.
+    t.path("special.txt").write_text("<|im_end|>" * 8)
+    done = t.run("eval", GGUF, "--text", "special.txt", "--ctx", "8", "--protocol", "paper", "--protocol", "llama.cpp", "--protocol", "paper",
+                 "--json")
+    assert [(row["protocol"], row["windows"]) for row in rows(done)] == [("paper", 1), ("llama.cpp", 10), ("paper", 1)], done.stdout
+
+
 def case_eval_text_names_the_protocol(t):
     t.run("eval", GGUF, "--text", TEXT, "--ctx", "64", "--windows", "2", out=r"paper: .*\n +perplexity [\d.]+ \+- ", err=r"llama, 2 layers")
 

@@ -129,6 +129,7 @@ int run_eval(const EvalArgs& args) {
   if (!args.reference.empty()) reference = load_model(args.reference, llm::Arithmetic::kExact, threads);
   std::optional<LoadedModel> loaded;
   std::string loaded_path;
+  std::optional<llm::Protocol> tokens_of;
   std::vector<llm::TokenId> tokens;
   const DeferInterrupt defer(true);
   for (const Configuration& c : all) {
@@ -136,7 +137,11 @@ int run_eval(const EvalArgs& args) {
       loaded.reset();
       loaded = load_model(c.model, arithmetic, threads);
       loaded_path = c.model;
-      tokens = loaded->tokenizer.encode(text);
+      tokens_of.reset();
+    }
+    if (tokens_of != c.plan.protocol) {
+      tokens = loaded->tokenizer.encode(text, llm::protocol_encoding(c.plan.protocol));
+      tokens_of = c.plan.protocol;
     }
     const std::optional<llm::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;
     const auto windows = as_usage("--ctx", [&] { return llm::make_windows(c.plan, tokens, bos); });

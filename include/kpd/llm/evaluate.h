@@ -18,11 +18,12 @@ enum class Protocol {
   kPaper,     // GPTQ, QTIP: tokenized once as a whole, disjoint windows, tokens 2 to ctx of each scored, mean of the windows'
               // means
   kLlamaCpp,  // llama-perplexity: the first token of every window is BOS if the model adds one, tokens after the first half
-              // scored, mean over tokens
+              // scored, mean over tokens; a special token's spelling in the text is text
 };
 const char* protocol_name(Protocol protocol);        // "paper", "llama.cpp"
 Protocol parse_protocol(const std::string& name);    // throws Error(kInvalidArgument) listing the names
 const char* protocol_definition(Protocol protocol);  // one sentence, printed with the figure
+EncodeOptions protocol_encoding(Protocol protocol);  // how it makes tokens of the text
 
 struct EvaluationPlan {
   Protocol protocol = Protocol::kPaper;
