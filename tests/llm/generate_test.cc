@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kpd/base/error.h"
+#include "llm/tokenizer_fixture.h"
 
 namespace kpd::llm {
 namespace {
@@ -68,19 +69,9 @@ TEST(Sampler, Refusals) {
   }
 }
 
-// The golden models' 96 tokens, one a character; the first has no text.
-Tokenizer characters() {
-  std::string vocabulary = R"("":0)";
-  for (char c = ' '; c < '\x7F'; ++c) {
-    const std::string spelled = c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-    vocabulary += ", \"" + spelled + "\":" + std::to_string(c - ' ' + 1);
-  }
-  return Tokenizer::from_json(R"({"model": {"type": "BPE", "merges": [], "vocab": {)" + vocabulary + "}}}", "", "characters");
-}
-
 // The original context is 32 tokens: prompt and answer together decide how the prompt's first chunk is rotated.
 TEST(Generate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
-  const Tokenizer tokenizer = characters();
+  const Tokenizer tokenizer = testing::character_tokenizer();
   std::vector<TokenId> prompt(40);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(3 + (i * i * 7 + i) % 90);
   for (const char* name : {"phi3", "llama_dynamic"}) {

@@ -1,9 +1,11 @@
-// Items of HellaSwag, PIQA and LAMBADA from their files.
+// Items of HellaSwag, PIQA and LAMBADA from their files, and how their endings are scored (tests/cli/llm_test.py compares with
+// lm-eval's convention).
 #include "kpd/llm/tasks.h"
 
 #include <gtest/gtest.h>
 
 #include "kpd/base/error.h"
+#include "llm/tokenizer_fixture.h"
 
 namespace kpd::llm {
 namespace {
@@ -42,6 +44,19 @@ TEST(Tasks, LambadaEndsWithTheLastWord) {
   const auto items = read_task(Task::kLambada, R"({"text": "One two\nthree four"})", {}, "f");
   EXPECT_EQ(items[0].context, "One two\nthree");
   EXPECT_EQ(items[0].endings, (std::vector<std::string>{"four"}));
+}
+
+// The original context is 32 tokens: the whole line decides how its first chunk is rotated.
+TEST(Tasks, ChunksDoNotChangeRotationsThatDependOnTheContext) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  const TaskItem item{"The quick brown fox jumps over the lazy dog and", {"sleeps.", "runs on."}, 0};
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/phi3",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  const auto scores = [&](size_t chunk) {
+    const TaskOptions options{.chunk = chunk};
+    return run_task(model, tokenizer, Task::kHellaswag, std::span(&item, 1), options, nullptr).items[0].log_likelihoods;
+  };
+  EXPECT_EQ(scores(512), scores(5));
 }
 
 TEST(Tasks, WrongFilesNameTheLine) {

@@ -31,6 +31,17 @@ inline llm::Tokenizer load_tokenizer(const std::string& name) {
   return llm::Tokenizer::from_json(read_text(kTokenizers + name + ".json"), "", name + ".json");
 }
 
+// The golden models' 96 tokens, one a character; the first has no text.
+inline llm::Tokenizer character_tokenizer() {
+  std::string vocabulary = R"("":0)";
+  for (char c = ' '; c < '\x7F'; ++c) {
+    const std::string spelled = c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+    vocabulary += ", \"" + spelled + "\":" + std::to_string(c - ' ' + 1);
+  }
+  return llm::Tokenizer::from_json(R"({"model": {"type": "BPE", "merges": [], "vocab": {)" + vocabulary + "}}}", "",
+                                   "characters");
+}
+
 // SentencePiece does not see special tokens in a text.
 inline llm::EncodeOptions options_for(const std::string& name) { return {true, !name.starts_with("scored")}; }
 
