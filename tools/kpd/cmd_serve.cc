@@ -1,4 +1,5 @@
 // tools: `kpd serve`, a language model behind OpenAI's HTTP interface.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -9,6 +10,7 @@
 
 #include "cli.h"
 #include "commands.h"
+#include "http_request.h"
 #include "kpd/base/error.h"
 #include "model_options.h"
 #include "serve_openai.h"
@@ -21,6 +23,7 @@ struct ServeArgs {
   CommonOptions common;
   ModelOptions model;
   std::string path, host, port, ctx, parallel, api_key, max_queue, timeout, kv, chat_template, name;
+  std::vector<std::string> allowed_hosts;
   bool has_key = false;
 };
 
@@ -63,16 +66,35 @@ void find_chat_family(std::optional<llm::ChatFamily> given, Service& service) {
   }
 }
 
-HttpReply failure(int status) {
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+// What requests may call a server on `host`. One that all the network can reach has names that it does not know.
+std::vector<std::string> host_names(const std::string& host, const std::vector<std::string>& allowed) {
+  if (!is_loopback(host) && allowed.empty()) return {};
+  std::vector<std::string> names{"localhost", "127.0.0.1", "[::1]"};
+  names.push_back(host_name(host.find(':') == std::string::npos ? host : "[" + host + "]"));
+  for (const std::string& name : allowed) {
+    if (name.empty() || name.find_first_of("/@ ") != std::string::npos || host_name(name).size() != name.size())
+      usage("--allowed-host: expected a name or an address without a port, not '", name, "'");
+    names.push_back(host_name(name));
+  }
+  return names;
+}
+
+// What a client can put into a header as it is.
+void check_key(const std::string& key) {
+  const auto visible = [](char c) { return c > ' ' && c < 0x7F; };
+  if (key.empty() || !std::all_of(key.begin(), key.end(), visible))
+    usage("--api-key: expected visible ASCII characters, no spaces, at least one");
+}
+
+HttpReply failure(int status, const std::string& text) {
+  if (!text.empty()) return ApiError(status, text).reply();
   switch (status) {
-    case 403:
-      return ApiError(403, "requests of other sites' pages are refused").reply();
     case 404:
       return ApiError(404, "there is no such path; see /v1/models, /v1/completions, /v1/chat/completions").reply();
     case 405:
       return ApiError(405, "the path does not take this method").reply();
-    case 413:
-      return ApiError(413, "the body is too large").reply();
     default:
       return ApiError(status, status < 500 ? "not a valid HTTP request" : "internal error").reply();
   }
@@ -96,7 +118,7 @@ void add_routes(HttpServer& http, const Service& service) {
 
 int run_serve(const ServeArgs& args) {
   if (args.path.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
-  if (args.has_key && args.api_key.empty()) usage("--api-key: expected a key, not an empty text");
+  if (args.has_key) check_key(args.api_key);
   const std::string host = args.host.empty() ? "127.0.0.1" : args.host;
   const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
   const auto timeout = static_cast<int>(parse_count("--timeout", args.timeout.empty() ? "600" : args.timeout, 1, 86400));
@@ -105,6 +127,7 @@ int run_serve(const ServeArgs& args) {
   if (!args.chat_template.empty()) family = as_usage("--chat-template", [&] { return llm::chat_family(args.chat_template); });
   const DeferInterrupt defer(true);
   HttpLimits limits;
+  limits.hosts = host_names(host, args.allowed_hosts);
   // Each waiting request holds a connection; some more can still be told that the queue is full.
   limits.connections = std::min<size_t>(options.n_slots + options.max_queue + 32, 1024);
   // The port is taken before the model is read: a port in use is said at once.
@@ -129,15 +152,16 @@ int run_serve(const ServeArgs& args) {
   find_chat_family(family, service);
   add_routes(http, service);
   http.start();
-  if (host != "127.0.0.1" && host != "localhost" && host != "::1" && args.api_key.empty())
+  if (!is_loopback(host) && args.api_key.empty())
     fmt::print(stderr, "note: {} can be reached by others and no --api-key is set\n", host);
   fmt::print(stderr, "{} on http://{}:{}/v1, {} requests at once, {} tokens each; Ctrl-C ends\n", service.model, host, bound,
              options.n_slots, options.context);
-  while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!interrupted() && http.failure().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   scheduler.stop();
   http.stop();
   const llm::SchedulerStats stats = scheduler.stats();
   fmt::print(stderr, "{} answers, {} tokens; {} cancelled\n", stats.finished, stats.tokens, stats.cancelled);
+  if (!http.failure().empty()) fail(ErrorCode::kIo, http.failure());
   return kExitInterrupt;
 }
 
@@ -151,6 +175,8 @@ Command serve_command() {
             auto args = std::make_shared<ServeArgs>();
             add_positional(app, "MODEL", args->path, "GGUF file or Hugging Face folder");
             add(app, "--host", args->host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)");
+            add(app, "--allowed-host", args->allowed_hosts, "NAME",
+                "what requests may call this server beside localhost and --host, behind a proxy (may be given several times)");
             add(app, "--port", args->port, "N", "port (default 8080; 0: any that is free)");
             add(app, "--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
             add(app, "--parallel", args->parallel, "N", "requests computed at once (default 4)");

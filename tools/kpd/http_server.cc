@@ -1,161 +1,71 @@
-// tools: cpp-httplib parses and routes; the connection is ours, since the library can neither end a request that arrives a byte
-// at a time nor tell a handler that its client has left.
+// tools: cpp-httplib binds the port, gives each connection a thread and writes replies. What a client sends is read here
+// (http_request.h), and so are the connections taken: the library bounds neither, and its accept loop ends at an error of one
+// client.
 #include "http_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <mutex>
 #include <thread>
 
 #include <httplib.h>
 
+#include "http_connection.h"
 #include "kpd/base/error.h"
 
 namespace kpd::tool {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-int poll_socket(int socket, short events, int milliseconds) {
-  pollfd entry{socket, events, 0};
-  const int n = poll(&entry, 1, milliseconds);
-  return n <= 0 ? 0 : entry.revents;
-}
-
-// One client's connection.
-class Connection : public httplib::Stream {
- public:
-  Connection(int socket, const HttpLimits& limits) : socket_(socket), limits_(limits) {}
-
-  // The next request's first byte; false if none came in time.
-  bool wait_for_request(const std::function<bool()>& stopping) {
-    const Clock::time_point end = Clock::now() + std::chrono::seconds(limits_.keep_alive_seconds);
-    while (begin_ == end_ && !failed_) {
-      if (stopping() || Clock::now() >= end) return false;
-      const int events = poll_socket(socket_, POLLIN, 100);
-      if ((events & (POLLERR | POLLHUP | POLLNVAL)) != 0) return false;
-      if ((events & POLLIN) != 0) break;
-    }
-    deadline_ = Clock::now() + std::chrono::seconds(limits_.request_seconds);
-    return !failed_;
-  }
-  // No further request: where this one ends is not known.
-  void end() { failed_ = true; }
-  bool gone() const { return (poll_socket(socket_, POLLRDHUP, 0) & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0; }
-
-  bool is_readable() const override { return begin_ < end_ || poll_socket(socket_, POLLIN, 0) != 0; }
-  bool is_writable() const override {
-    return !gone() && poll_socket(socket_, POLLOUT, limits_.write_seconds * 1000) == POLLOUT;
-  }
-
-  ssize_t read(char* data, size_t size) override {
-    // A request that did not arrive in time is refused by the library, which would then take what still comes for another.
-    failed_ = failed_ || (begin_ == end_ && !fill());
-    if (failed_) return -1;
-    const size_t n = std::min(size, end_ - begin_);
-    std::copy_n(buffer_ + begin_, n, data);
-    begin_ += n;
-    return static_cast<ssize_t>(n);
-  }
-
-  ssize_t write(const char* data, size_t size) override {
-    for (;;) {
-      const ssize_t n = send(socket_, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n >= 0) return n;
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
-      if ((poll_socket(socket_, POLLOUT, limits_.write_seconds * 1000) & POLLOUT) == 0) return -1;
-    }
-  }
-
-  void get_remote_ip_and_port(std::string& ip, int& port) const override { address(getpeername, ip, port); }
-  void get_local_ip_and_port(std::string& ip, int& port) const override { address(getsockname, ip, port); }
-  socket_t socket() const override { return socket_; }
-
- private:
-  bool fill() {
-    for (;;) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
-      if (left <= 0 || poll_socket(socket_, POLLIN, static_cast<int>(left)) == 0) return false;
-      const ssize_t n = recv(socket_, buffer_, sizeof buffer_, 0);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return false;
-      begin_ = 0;
-      end_ = static_cast<size_t>(n);
-      return true;
-    }
-  }
-
-  template <class Name>
-  void address(Name name, std::string& ip, int& port) const {
-    sockaddr_storage storage{};
-    socklen_t size = sizeof storage;
-    if (name(socket_, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return;
-    char text[INET6_ADDRSTRLEN] = "";
-    if (storage.ss_family == AF_INET) {
-      const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
-      inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-      port = ntohs(v4.sin_port);
-    } else {
-      const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
-      inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-      port = ntohs(v6.sin6_port);
-    }
-    ip = text;
-  }
-
-  int socket_;
-  const HttpLimits& limits_;
-  Clock::time_point deadline_;
-  char buffer_[16384];
-  size_t begin_ = 0, end_ = 0;
-  bool failed_ = false;
-};
-
 thread_local Connection* t_connection = nullptr;
+
+// Errors of accept() that will come again for ever; all others are of one client, or of a moment without memory or handles.
+bool is_lasting(int error) {
+  return error == EBADF || error == EFAULT || error == EINVAL || error == ENOTSOCK || error == EOPNOTSUPP;
+}
 
 }  // namespace
 
 class HttpServer::Implementation : public httplib::Server {
  public:
   explicit Implementation(const HttpLimits& limits) : limits_(limits) {
-    set_payload_max_length(limits.body_bytes);
-    new_task_queue = [this] { return new httplib::ThreadPool(limits_.connections); };
     // The library's own options would let a second server share the port.
     set_socket_options([](socket_t socket) {
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
     set_tcp_nodelay(true);
-    const auto route = [this](const httplib::Request& q, httplib::Response& r) { answer(q, r); };
-    const auto other = [this](const httplib::Request& q, httplib::Response& r) {
-      put(failure_(routes_.count(q.path) != 0 ? 405 : 404), r);
-    };
-    Get(".*", route).Post(".*", route).Put(".*", other).Patch(".*", other).Delete(".*", other).Options(".*", other);
-    // What the library refuses by itself: a request that is no HTTP, a body beyond the limit.
-    set_error_handler([this](const httplib::Request&, httplib::Response& r) {
-      if (!r.body.empty()) return;
-      if (t_connection != nullptr) t_connection->end();
-      put(failure_(r.status), r);
+    set_pre_routing_handler([this](const httplib::Request& q, httplib::Response& r) {
+      answer(q, r);
+      return HandlerResponse::Handled;
     });
-    set_exception_handler([this](const httplib::Request&, httplib::Response& r, std::exception_ptr) { put(failure_(500), r); });
+    set_error_handler([this](const httplib::Request&, httplib::Response& r) {
+      if (r.body.empty()) put(failure_(r.status, ""), r);
+    });
+    set_exception_handler(
+        [this](const httplib::Request&, httplib::Response& r, std::exception_ptr) { put(failure_(500, ""), r); });
   }
 
   void answer(const httplib::Request& q, httplib::Response& r) {
+    Connection* const connection = t_connection;
+    if (const auto& refusal = connection->refusal()) return put(failure_(refusal->status(), refusal->what()), r);
+    RawRequest& request = connection->request();
+    if (!is_ours(request.host)) return put(failure_(403, "the request calls this server by another name (--allowed-host)"), r);
+    if (is_foreign(request)) return put(failure_(403, "requests of other sites' pages are refused"), r);
     const auto it = routes_.find(q.path);
-    if (it == routes_.end()) return put(failure_(404), r);
-    const HttpHandler& handler = q.method == "POST" ? it->second.post : it->second.get;
-    if (!handler) return put(failure_(405), r);
-    if (is_foreign(q)) return put(failure_(403), r);
-    Connection* connection = t_connection;
-    put(handler({q.path, q.body, q.get_header_value("Authorization"), q.remote_addr,
-                 [connection] { return connection != nullptr && connection->gone(); }}),
+    if (it == routes_.end()) return put(failure_(404, ""), r);
+    const bool get = request.method == "GET" || request.method == "HEAD";
+    const HttpHandler& handler = get ? it->second.get : it->second.post;
+    if (!handler || (!get && request.method != "POST")) return put(failure_(405, ""), r);
+    put(handler({q.path, std::move(request.body), request.authorization, q.remote_addr,
+                 [connection] { return connection->gone(); }}),
         r);
   }
 
@@ -163,36 +73,44 @@ class HttpServer::Implementation : public httplib::Server {
     const int bound = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
     if (bound < 0) fail(ErrorCode::kIo, "cannot listen on ", host, " port ", port, ": the address or the port is not free");
     ::listen(svr_sock_, 512);  // the library asks for a queue of 5
+    // A client that leaves between poll() and accept() must not block the loop.
+    fcntl(svr_sock_, F_SETFL, fcntl(svr_sock_, F_GETFL) | O_NONBLOCK);
     return bound;
   }
 
   void start() {
-    thread_ = std::thread([this] { listen_after_bind(); });
+    thread_ = std::thread([this] { take_connections(); });
   }
   void finish() {
     stopping_.store(true);
-    if (!thread_.joinable()) return;
-    while (!is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    if (svr_sock_ != INVALID_SOCKET) close(svr_sock_.exchange(INVALID_SOCKET));
+  }
+  std::string failure() const {
+    const std::lock_guard lock(mutex_);
+    return failed_;
   }
 
   struct Route {
     HttpHandler get, post;
   };
   std::map<std::string, Route> routes_;
-  std::function<HttpReply(int)> failure_ = [](int status) {
+  std::function<HttpReply(int, const std::string&)> failure_ = [](int status, const std::string&) {
     HttpReply reply;
     reply.status = status;
     return reply;
   };
 
  private:
+  bool is_ours(const std::string& host) const {
+    // Programs of HTTP/1.0 may name none; browsers, whom names can deceive, always do.
+    if (limits_.hosts.empty() || host.empty()) return true;
+    return std::find(limits_.hosts.begin(), limits_.hosts.end(), host_name(host)) != limits_.hosts.end();
+  }
+
   // A page of another site must not use a server that the browser can reach and it cannot.
-  static bool is_foreign(const httplib::Request& q) {
-    if (!q.has_header("Origin")) return false;
-    const std::string origin = q.get_header_value("Origin"), host = q.get_header_value("Host");
-    return origin != "http://" + host && origin != "https://" + host;
+  static bool is_foreign(const RawRequest& request) {
+    return !request.origin.empty() && request.origin != "http://" + request.host && request.origin != "https://" + request.host;
   }
 
   static void put(HttpReply reply, httplib::Response& r) {
@@ -206,23 +124,52 @@ class HttpServer::Implementation : public httplib::Server {
     });
   }
 
-  bool process_and_close_socket(socket_t socket) override {
-    Connection connection(socket, limits_);
-    t_connection = &connection;
-    for (size_t left = limits_.keep_alive_requests; left > 0; --left) {
-      if (!connection.wait_for_request([this] { return stopping_.load(); })) break;
-      bool closed = false;
-      if (!process_request(connection, left == 1 || stopping_.load(), closed, nullptr) || closed) break;
+  void take_connections() {
+    httplib::ThreadPool pool(limits_.connections);
+    while (!stopping_.load()) {
+      pollfd entry{svr_sock_, POLLIN, 0};
+      if (poll(&entry, 1, 100) <= 0) continue;
+      const int socket = accept4(svr_sock_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (socket >= 0) {
+        try {
+          pool.enqueue([this, socket] { serve(socket); });
+        } catch (const std::bad_alloc&) {
+          close(socket);
+        }
+      } else if (is_lasting(errno)) {
+        const std::lock_guard lock(mutex_);
+        failed_ = str("no connection can be taken any more: ", std::strerror(errno));
+        break;
+      } else if (errno != EINTR && errno != EAGAIN) {
+        // No handle is free: the next try comes when one may be.
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    }
+    pool.shutdown();
+  }
+
+  void serve(int socket) {
+    try {
+      Connection connection(socket, limits_, stopping_);
+      t_connection = &connection;
+      for (size_t left = limits_.keep_alive_requests; left > 0 && connection.wait_for_request(); --left) {
+        connection.receive();
+        const bool last = left == 1 || stopping_.load() || !connection.request().keep_alive;
+        bool closed = false;
+        if (!process_request(connection, last, closed, nullptr) || last) break;
+      }
+      if (connection.refusal()) connection.drain();
+    } catch (...) {
+      // Out of memory, or a defect of a reply that had begun: this connection ends, the others go on.
     }
     t_connection = nullptr;
-    shutdown(socket, SHUT_RDWR);
-    close(socket);
-    return true;
   }
 
   HttpLimits limits_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
+  mutable std::mutex mutex_;
+  std::string failed_;
 };
 
 HttpServer::HttpServer(const HttpLimits& limits) : implementation_(std::make_unique<Implementation>(limits)) {}
@@ -231,9 +178,12 @@ void HttpServer::get(const std::string& path, HttpHandler handler) { implementat
 void HttpServer::post(const std::string& path, HttpHandler handler) {
   implementation_->routes_[path].post = std::move(handler);
 }
-void HttpServer::on_error(std::function<HttpReply(int)> handler) { implementation_->failure_ = std::move(handler); }
+void HttpServer::on_error(std::function<HttpReply(int, const std::string&)> handler) {
+  implementation_->failure_ = std::move(handler);
+}
 int HttpServer::bind(const std::string& host, int port) { return implementation_->bind_port(host, port); }
 void HttpServer::start() { implementation_->start(); }
 void HttpServer::stop() { implementation_->finish(); }
+std::string HttpServer::failure() const { return implementation_->failure(); }
 
 }  // namespace kpd::tool

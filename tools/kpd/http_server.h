@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kpd::tool {
 
@@ -32,6 +33,9 @@ struct HttpLimits {
   int keep_alive_seconds = 5;  // between requests of a connection
   int write_seconds = 30;      // for the client to take a piece of the reply
   size_t keep_alive_requests = 1000;
+  // What a request may call this server, as host_name() writes it; empty: anything. A page of another site whose name was made
+  // to point here sends that name.
+  std::vector<std::string> hosts;
 };
 
 class HttpServer {
@@ -40,12 +44,14 @@ class HttpServer {
   ~HttpServer();
   void get(const std::string& path, HttpHandler handler);
   void post(const std::string& path, HttpHandler handler);
-  // The reply to what no route answers, by its status: 404, 405, 413, 403 (another site's page), 400, 500.
-  void on_error(std::function<HttpReply(int status)> handler);
+  // The reply to what no handler answers, by its status and what is known of the reason (may be empty).
+  void on_error(std::function<HttpReply(int status, const std::string& text)> handler);
   // Port 0 takes any that is free. Returns the port; throws Error(kIo) if it cannot be had.
   int bind(const std::string& host, int port);
   void start();  // serves on threads of its own
-  void stop();   // waits until the requests under way are answered, frees the port
+  void stop();   // waits until the requests under way are answered, but not for clients that stall; frees the port
+  // Why no connection can be taken any more; empty while all is well.
+  std::string failure() const;
 
  private:
   class Implementation;

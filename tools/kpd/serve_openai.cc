@@ -119,6 +119,10 @@ class Answering {
     } catch (const ApiError& e) {
       cancel();
       if (!write("data: " + e.reply().body + "\n\n")) return;
+    } catch (const std::exception&) {
+      // The status has been sent: the client hears of it here or not at all.
+      cancel();
+      if (!write("data: " + ApiError(500, "internal error").reply().body + "\n\n")) return;
     }
     write("data: [DONE]\n\n");
   }

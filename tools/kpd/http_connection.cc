@@ -1,0 +1,142 @@
+#include "http_connection.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace kpd::tool {
+namespace {
+
+constexpr std::chrono::milliseconds kSlice{100};  // how soon a waiting thread sees that the server ends
+constexpr std::chrono::seconds kGrace{1};
+constexpr short kClosed = POLLHUP | POLLERR | POLLNVAL;
+
+int poll_socket(int socket, short events, int milliseconds) {
+  pollfd entry{socket, events, 0};
+  const int n = poll(&entry, 1, milliseconds);
+  return n <= 0 ? 0 : entry.revents;
+}
+
+template <class Name>
+void address(int socket, Name name, std::string& ip, int& port) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (name(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return;
+  char text[INET6_ADDRSTRLEN] = "";
+  if (storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    port = ntohs(v4.sin_port);
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    port = ntohs(v6.sin6_port);
+  }
+  ip = text;
+}
+
+}  // namespace
+
+Connection::Connection(int socket, const HttpLimits& limits, const std::atomic<bool>& stopping)
+    : socket_(socket),
+      limits_(limits),
+      stopping_(stopping),
+      reader_(
+          limits.body_bytes, [this](std::string& to, size_t at_most) { return more(to, at_most); },
+          [this] { write_format("HTTP/1.1 100 Continue\r\n\r\n"); }) {}
+
+Connection::~Connection() {
+  shutdown(socket_, SHUT_RDWR);
+  close(socket_);
+}
+
+bool Connection::wait_for_request() {
+  if (refusal_) return false;
+  if (!reader_.has_bytes()) {
+    // An idle connection ends with the server at once, without the second that a request has.
+    const Clock::time_point end = Clock::now() + std::chrono::seconds(limits_.keep_alive_seconds);
+    int events = 0;
+    while (events == 0 && !stopping_.load() && Clock::now() < end) events = wait(POLLIN, std::min(Clock::now() + kSlice, end));
+    if ((events & kClosed) != 0 || (events & POLLIN) == 0) return false;
+  }
+  deadline_ = Clock::now() + std::chrono::seconds(limits_.request_seconds);
+  return true;
+}
+
+void Connection::receive() {
+  library_at_ = 0;
+  try {
+    request_ = reader_.next();
+    for_library_ = request_.method + " " + request_.target + " HTTP/1.1\r\n\r\n";
+  } catch (const HttpError& e) {
+    refusal_ = e;
+    request_ = {};
+    request_.keep_alive = false;
+    for_library_ = "GET / HTTP/1.1\r\n\r\n";
+  }
+}
+
+void Connection::drain() {
+  shutdown(socket_, SHUT_WR);
+  char ignored[4096];
+  while ((wait(POLLIN, deadline_) & POLLIN) != 0) {
+    const ssize_t n = recv(socket_, ignored, sizeof ignored, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) return;
+  }
+}
+
+bool Connection::gone() const { return (poll_socket(socket_, POLLRDHUP, 0) & (POLLRDHUP | kClosed)) != 0; }
+
+// Waits in slices: a client that stalls may not hold up the server's end.
+int Connection::wait(short events, Clock::time_point deadline) {
+  for (;;) {
+    const Clock::time_point now = Clock::now();
+    if (stopping_.load() && !cut_off_) cut_off_ = now + kGrace;
+    const Clock::time_point end = cut_off_ ? std::min(*cut_off_, deadline) : deadline;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now);
+    if (left.count() <= 0) return 0;
+    const int found = poll_socket(socket_, events, static_cast<int>(std::min(left, kSlice).count()));
+    if (found != 0) return found;
+  }
+}
+
+bool Connection::more(std::string& to, size_t at_most) {
+  char buffer[16384];
+  while (wait(POLLIN, deadline_) != 0) {
+    const ssize_t n = recv(socket_, buffer, std::min(at_most, sizeof buffer), MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return false;
+    to.append(buffer, static_cast<size_t>(n));
+    return true;
+  }
+  return false;
+}
+
+ssize_t Connection::read(char* data, size_t size) {
+  const size_t n = std::min(size, for_library_.size() - library_at_);
+  if (n == 0) return -1;
+  std::copy_n(for_library_.data() + library_at_, n, data);
+  library_at_ += n;
+  return static_cast<ssize_t>(n);
+}
+
+ssize_t Connection::write(const char* data, size_t size) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(limits_.write_seconds);
+  for (;;) {
+    const ssize_t n = send(socket_, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) return n;
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
+    if ((wait(POLLOUT, deadline) & POLLOUT) == 0) return -1;
+  }
+}
+
+void Connection::get_remote_ip_and_port(std::string& ip, int& port) const { address(socket_, getpeername, ip, port); }
+void Connection::get_local_ip_and_port(std::string& ip, int& port) const { address(socket_, getsockname, ip, port); }
+
+}  // namespace kpd::tool

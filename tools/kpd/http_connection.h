@@ -1,0 +1,62 @@
+// tools: a client's connection: its bytes with deadlines, and its requests as the HTTP library may see them. It knows no
+// routes.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+
+#include <httplib.h>
+
+#include "http_request.h"
+#include "http_server.h"
+
+namespace kpd::tool {
+
+class Connection : public httplib::Stream {
+ public:
+  // Closes the socket at its end. `stopping`: the server ends; what is not over a second later is cut off.
+  Connection(int socket, const HttpLimits& limits, const std::atomic<bool>& stopping);
+  ~Connection() override;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // The next request's first byte; false if none came in time.
+  bool wait_for_request();
+  // The request itself. What makes it none stands in refusal(); there is no further request then.
+  void receive();
+  RawRequest& request() { return request_; }
+  const std::optional<HttpError>& refusal() const { return refusal_; }
+  // Takes what a refused client still sends: to close on it would throw away the reply that it has not read yet.
+  void drain();
+  bool gone() const;
+
+  // What the library reads: the request line of what receive() gave, and nothing else of it. The library acts on fields that
+  // kpd does not mean to offer (Range, Content-Encoding, forms) and bounds neither them nor bodies.
+  ssize_t read(char* data, size_t size) override;
+  ssize_t write(const char* data, size_t size) override;
+  bool is_readable() const override { return library_at_ < for_library_.size(); }
+  bool is_writable() const override { return !gone(); }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override;
+  void get_local_ip_and_port(std::string& ip, int& port) const override;
+  socket_t socket() const override { return socket_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  int wait(short events, Clock::time_point deadline);
+  bool more(std::string& to, size_t at_most);
+
+  int socket_;
+  const HttpLimits& limits_;
+  const std::atomic<bool>& stopping_;
+  std::optional<Clock::time_point> cut_off_;
+  Clock::time_point deadline_;  // of the request that is being received
+  RequestReader reader_;
+  RawRequest request_;
+  std::optional<HttpError> refusal_;
+  std::string for_library_;
+  size_t library_at_ = 0;
+};
+
+}  // namespace kpd::tool
