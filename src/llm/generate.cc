@@ -126,7 +126,12 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
     const BatchPart batch[] = {{sequence, {token}, {}, BatchPart::Want::kLast, {}}};
     logits = model.forward(batch, cache);
   }
-  put(filter.push(stream.finish()) + filter.finish());
+  // Two statements: the operands of one + may be taken in either order.
+  std::string tail = filter.push(stream.finish());
+  tail += filter.finish();
+  put(tail);
+  // What the last token held back may complete a stop text.
+  if (g.reason == FinishReason::kLength && filter.stopped()) g.reason = FinishReason::kStop;
   g.decode_seconds = since(start);
   return g;
 }

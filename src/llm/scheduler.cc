@@ -358,9 +358,12 @@ class SchedulerThread {
   // Ends the slot's request; what the cache holds stays.
   void finish(Slot& slot, FinishReason reason) {
     Running& r = *slot.running;
-    const std::string tail = r.filter.push(r.stream.finish()) + r.filter.finish();
+    // Two statements: the operands of one + may be taken in either order.
+    std::string tail = r.filter.push(r.stream.finish());
+    tail += r.filter.finish();
     if (!tail.empty()) give(*r.ticket, {tail, std::nullopt});
-    r.result.reason = reason;
+    // What the last token held back may complete a stop text.
+    r.result.reason = reason == FinishReason::kLength && r.filter.stopped() ? FinishReason::kStop : reason;
     r.result.tokens = r.answer.size();
     r.result.seconds = since(r.start);
     close(*r.ticket, std::move(r.result));

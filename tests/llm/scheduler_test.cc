@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kpd/base/error.h"
@@ -15,10 +16,13 @@ constexpr size_t kContext = 96;
 constexpr std::chrono::milliseconds kWait{20000};
 
 // The 96 tokens of the golden model as printable characters, the last an end of text that is never drawn from here.
-Tokenizer characters() {
+// `incomplete` is the first byte of a character of two instead.
+Tokenizer characters(TokenId incomplete = -1) {
   std::string vocabulary = R"("Ġ":0)";
   for (char c = '!'; c <= '~'; ++c) {
-    const std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    const std::string escaped = c - ' ' == incomplete   ? "\u00c3"
+                                : c == '"' || c == '\\' ? std::string("\\") + c
+                                                        : std::string(1, c);
     vocabulary += ",\"" + escaped + "\":" + std::to_string(c - ' ');
   }
   const std::string text =
@@ -190,6 +194,36 @@ TEST(Scheduler, AStopTextEndsTheAnswerBeforeIt) {
   const Answer answer = collect(*scheduler.submit(r));
   EXPECT_EQ(answer.text, whole.substr(0, whole.find(r.stop[0])));
   EXPECT_EQ(answer.result.reason, FinishReason::kStop);
+}
+
+// The end of an answer that stops within a character, while text before it is held back for a stop text.
+TEST(Scheduler, WhatTheLastTokenHeldBackComesLast) {
+  Request r = request(characters(), "a held end", 12);
+  r.sampling.temperature = 3;
+  std::vector<TokenId> ids;
+  const auto is_new = [&](TokenId id) { return id < 95 && std::count(ids.begin(), ids.end(), id) == 1; };
+  while (ids.empty() || !is_new(ids.back())) {
+    ++r.sampling.seed;
+    ids = alone(characters(), r).token_ids;
+    ASSERT_LT(r.sampling.seed, 100u) << "no answer ends with a token that it did not have before";
+  }
+  const Tokenizer tokenizer = characters(ids.back());
+  const std::string kUnknown = "\xEF\xBF\xBD";
+  const std::string whole = alone(tokenizer, r).text, held = whole.substr(whole.size() - kUnknown.size() - 2, 2);
+  ASSERT_TRUE(whole.ends_with(held + kUnknown)) << whole;
+  Scheduler scheduler(load(), tokenizer, options(1));
+  const auto expect = [&](const std::string& stop, const std::string& text, FinishReason reason) {
+    r.stop = {stop};
+    const Answer answer = collect(*scheduler.submit(r));
+    EXPECT_EQ(answer.text, text);
+    EXPECT_EQ(answer.result.reason, reason);
+    const Generated generated = alone(tokenizer, r);
+    EXPECT_EQ(generated.text, text);
+    EXPECT_EQ(generated.reason, reason);
+  };
+  expect(held + "zz", whole, FinishReason::kLength);
+  expect(held + kUnknown + "zz", whole, FinishReason::kLength);
+  expect(held + kUnknown, whole.substr(0, whole.size() - kUnknown.size() - 2), FinishReason::kStop);
 }
 
 TEST(Scheduler, CancellationFreesTheSlotAndTheQueue) {
