@@ -218,6 +218,46 @@ std::string TokenStream::finish() {
   return std::exchange(state_->out, {});
 }
 
+std::string Tokenizer::token_bytes(TokenId id, bool opens_text) const {
+  std::string text(token(id));
+  if (text.empty()) return text;
+  if (!parts_->has_decoder) return opens_text ? text : " " + text;
+  bool joined = false;
+  for (const DecoderStep& step : parts_->decoder) {
+    switch (step.kind) {
+      case Kind::kByteLevel: {
+        std::string bytes;
+        append_spelled_bytes(bytes, text);
+        text = std::move(bytes);
+        joined = true;
+        break;
+      }
+      case Kind::kMetaspace:
+        text = spaces_for(text, step.text, (opens_text || joined) && step.prepend_scheme != PrependScheme::kNever);
+        break;
+      case Kind::kReplace:
+        text = replace(text, step);
+        break;
+      case Kind::kByteFallback:
+        if (const int byte = fallback_byte(text); byte >= 0) return {static_cast<char>(byte)};
+        break;
+      case Kind::kFuse:
+        joined = true;
+        break;
+      case Kind::kStrip:
+        // Of all tokens together only the first can lose what the text begins with.
+        if (!joined) {
+          text = strip(text, step);
+        } else if (opens_text) {
+          for (size_t i = 0; i < step.start && text.starts_with(step.text); ++i) text.erase(0, step.text.size());
+        }
+        break;
+    }
+    if (!is_utf8(text)) break;  // a part of a character, which no step after this one can read
+  }
+  return text;
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special) const {
   TokenStream stream(*this, skip_special);
   std::string out;

@@ -166,6 +166,39 @@ def case_log_probabilities_as_lm_eval_reads_them(t):
         assert s.metric("prompt_tokens_cached_total") > 0
 
 
+def case_scores_name_the_bytes_and_places_of_tokens(t):
+    with serving(t) as s:
+        prompt = "Hi 👩\u200d🚀 é<|im_end|>日"
+        choice = s.complete(prompt=prompt, max_tokens=12, echo=True, logprobs=0, temperature=2, seed=4)["choices"][0]
+        places = [i for i, c in enumerate(prompt.replace("<|im_end|>", "\0")) for _ in range(1 if c == "\0" else len(c.encode()))]
+        special = prompt.index("<")
+        places = [i if i <= special else i + len("<|im_end|>") - 1 for i in places]
+        offsets, tokens = choice["logprobs"]["text_offset"], choice["logprobs"]["tokens"]
+        assert offsets[:len(places)] == places, (offsets, places)
+        assert all(choice["text"][at:].startswith(token) for at, token in zip(offsets, tokens) if "\ufffd" not in token), choice
+        field = {"prompt": prompt, "max_tokens": 12, "logprobs": 0, "temperature": 2, "seed": 4}
+        streamed = [c["choices"][0]["logprobs"] for c in s.stream("/v1/completions", field)]
+        whole = s.complete(**field)["choices"][0]["logprobs"]["text_offset"]
+        assert [at for scores in streamed if scores for at in scores["text_offset"]] == whole, (streamed, whole)
+        ended, split = 0, 0
+        for seed in range(12):
+            fields = {"logprobs": True, "top_logprobs": 1, "temperature": 2, "seed": seed, "max_tokens": 24}
+            reply = s.chat(**fields)
+            choice = reply["choices"][0]
+            content = choice["logprobs"]["content"]
+            joined = bytes(byte for token in content for byte in token["bytes"])
+            assert joined.decode(errors="replace") == choice["message"]["content"], (joined, choice)
+            assert all(token["bytes"] == list(token["token"].encode()) for token in content if token["token"] in "abc"), content
+            stop = choice["finish_reason"] == "stop"
+            ended += stop
+            split += b"\xef\xbf\xbd" not in joined and "\ufffd" in choice["message"]["content"]
+            assert len(content) == reply["usage"]["completion_tokens"] + stop and (content[-1]["bytes"] == []) == stop, reply
+            chunks = s.stream("/v1/chat/completions", dict(fields, messages=[{"role": "user", "content": "hello"}]))
+            scores = [c["choices"][0]["logprobs"] for c in chunks]
+            assert [token for part in scores if part for token in part["content"]] == content, (scores, content)
+        assert ended and split, "no answer of the model's own end, or none with a part of a character"
+
+
 def case_sampling_follows_the_seed(t):
     with serving(t) as s:
         ask = lambda **f: [c["text"] for c in s.complete(prompt="abc", temperature=3, max_tokens=12, **f)["choices"]]

@@ -76,6 +76,28 @@ TEST_P(Families, StreamsGiveWhatDecodeGives) {
   }
 }
 
+TEST_P(Families, BytesOfTokensJoinToTheText) {
+  const std::string name = GetParam();
+  const Tokenizer tokenizer = testing::load_tokenizer(name);
+  const std::string mixed = testing::read_text(kTokenizers + "mixed.txt");
+  size_t parts = 0;
+  for (size_t at = 0; at <= mixed.size();) {
+    const size_t end = std::min(mixed.find('\n', at), mixed.size());
+    const auto ids = tokenizer.encode(std::string_view(mixed).substr(at, end - at), testing::options_for(name));
+    std::string joined;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const std::string bytes = tokenizer.token_bytes(ids[i], i == 0);
+      if (!is_utf8(bytes)) ++parts;
+      joined += bytes;
+    }
+    ASSERT_EQ(joined, tokenizer.decode(ids, false));
+    at = end + 1;
+  }
+  if (name == "gpt2" || name == "llama2") {
+    EXPECT_GT(parts, 0u) << "no character is spread over tokens";
+  }
+}
+
 TEST_P(Families, DecodeGivesTheTextBack) {
   const std::string name = GetParam();
   const Tokenizer tokenizer = testing::load_tokenizer(name);

@@ -21,7 +21,8 @@ struct Choice {
   const Prompt* prompt = nullptr;
   std::string text;
   std::vector<llm::TokenScore> scores;
-  size_t text_offset = 0;  // of the next token, in characters
+  std::unique_ptr<TextOffsets> offsets;  // of the answer's tokens
+  bool opens_text = true;                // no token of the answer has been given out
   bool begun = false, over = false;
 };
 
@@ -63,6 +64,8 @@ class Answering {
         Choice choice;
         choice.ticket = submit_one(std::move(request));
         choice.prompt = &prompt;
+        choice.offsets =
+            std::make_unique<TextOffsets>(service_.tokenizer, true, query_.echo ? count_characters(prompt.text) : 0);
         choices_.push_back(std::move(choice));
       }
     }
@@ -77,14 +80,7 @@ class Answering {
     for (size_t i = 0; i < choices_.size(); ++i) {
       Choice& c = choices_[i];
       check(c);
-      Json logprobs;
-      if (query_.logprobs) {
-        if (query_.echo) {
-          const auto& of_prompt = c.ticket->result().prompt_scores;
-          c.scores.insert(c.scores.begin(), of_prompt.begin(), of_prompt.end());
-        }
-        logprobs = logprobs_of(c);
-      }
+      const Json logprobs = query_.logprobs ? logprobs_of(c, query_.echo) : Json();
       const std::string text = query_.echo ? c.prompt->text + c.text : c.text;
       Json choice = {{"index", i}};
       if (query_.chat) {
@@ -196,7 +192,7 @@ class Answering {
     Choice& c = choices_[index];
     Json choice = {{"index", index}};
     choice.update(what);
-    choice["logprobs"] = query_.logprobs && !c.scores.empty() ? logprobs_of(c) : Json();
+    choice["logprobs"] = query_.logprobs && !c.scores.empty() ? logprobs_of(c, false) : Json();
     c.scores.clear();
     choice["finish_reason"] = finish_reason == nullptr ? Json() : Json(finish_reason);
     Json chunk = envelope(true);
@@ -207,9 +203,20 @@ class Answering {
 
   static bool send(const Writer& write, const Json& chunk) { return write("data: " + dump(chunk) + "\n\n"); }
 
-  Json logprobs_of(Choice& c) {
-    return query_.chat ? chat_logprobs(service_.tokenizer, c.scores)
-                       : completion_logprobs(service_.tokenizer, c.scores, c.text_offset);
+  Json logprobs_of(Choice& c, bool with_prompt) {
+    const llm::Tokenizer& tokenizer = service_.tokenizer;
+    if (query_.chat) return chat_logprobs(tokenizer, c.scores, c.opens_text);
+    std::vector<llm::TokenScore> scores;
+    std::vector<size_t> offsets;
+    if (with_prompt) {
+      scores = c.ticket->result().prompt_scores;
+      TextOffsets of_prompt(tokenizer, false, 0);
+      // What the tokenizer put before the client's text is not in it.
+      for (size_t i = 0; i < scores.size(); ++i) offsets.push_back(i < c.prompt->n_added ? 0 : of_prompt.next(scores[i].token));
+    }
+    for (const llm::TokenScore& score : c.scores) offsets.push_back(c.offsets->next(score.token));
+    scores.insert(scores.end(), c.scores.begin(), c.scores.end());
+    return completion_logprobs(tokenizer, scores, offsets);
   }
 
   Json envelope(bool chunk) const {

@@ -242,13 +242,15 @@ std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenize
                        "context_length_exceeded");
       std::vector<llm::TokenId> tokens = read_tokens(prompt, "prompt", tokenizer.vocabulary_size());
       std::string text = tokenizer.decode(tokens, false);
-      prompts.push_back({std::move(tokens), std::move(text)});
+      prompts.push_back({std::move(tokens), std::move(text), 0});
     } else if (prompt.is_string()) {
       const std::string& text = prompt.get_ref<const std::string&>();
       if (text.size() / kMaxBytesPerToken > context)
         throw ApiError(400, str("the prompt has ", text.size(), " bytes, the context is ", context, " tokens"), "prompt",
                        "context_length_exceeded");
-      prompts.push_back({tokenizer.encode(text), text});
+      std::vector<llm::TokenId> tokens = tokenizer.encode(text);
+      const bool adds = tokenizer.adds_bos() && !tokens.empty() && tokens.front() == tokenizer.bos();
+      prompts.push_back({std::move(tokens), text, adds ? size_t{1} : size_t{0}});
     } else {
       wrong("prompt", kExpected);
     }

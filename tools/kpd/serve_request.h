@@ -51,7 +51,8 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
 
 struct Prompt {
   std::vector<llm::TokenId> tokens;
-  std::string text;  // as the client wrote it, or decoded
+  std::string text;    // as the client wrote it, or decoded
+  size_t n_added = 0;  // leading tokens that the tokenizer put before it
 };
 // "prompt": a text, texts, token ids, or lists of them. Texts that cannot fit in `context` are not even tokenized.
 std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenizer& tokenizer, size_t context);

@@ -50,6 +50,9 @@ class Tokenizer {
   size_t vocabulary_size() const;                             // added tokens included
   std::string_view token(TokenId id) const;                   // as the vocabulary spells it
   std::optional<TokenId> find(std::string_view token) const;  // by that spelling
+  // What the token adds to a text, in bytes: characters may be spread over tokens. `opens_text`: no token came before; some
+  // decoders drop a space there. Joined, and with U+FFFD for what is no UTF-8, they are decode() of all tokens, specials too.
+  std::string token_bytes(TokenId id, bool opens_text = false) const;
   bool is_special(TokenId id) const;
   std::optional<TokenId> bos() const;
   std::optional<TokenId> eos() const;
