@@ -177,6 +177,33 @@ def case_stop_ends_an_answer(t):
         page.until(DONE)
 
 
+def case_a_new_conversation_has_nothing_of_the_old(t):
+    with serving(t) as s, browsing(t) as page:
+        page.open(f"http://127.0.0.1:{s.port}/")
+        # The answer comes in two parts; "New" is used, and a message sent, between them.
+        page.value("""const events = text => new TextEncoder().encode("data: " + JSON.stringify({choices: [{delta: {content: text}}]}) + "\\n\\n");
+          let asked = []; window.fetch = async (path, options) => {
+            if (!options || !options.body) return new Response("");
+            asked.push(JSON.parse(options.body).messages);
+            let stream; const body = new ReadableStream({start: c => { stream = c; }});
+            (window.streams = window.streams || []).push(stream);
+            options.signal.addEventListener("abort", () => stream.error(new DOMException("", "AbortError")));
+            stream.enqueue(events("part"));
+            return new Response(body);
+          }; null""")
+        page.say("old")
+        page.until("document.querySelector('.turn.assistant')?.textContent === 'part'")
+        page.value("document.getElementById('clear').click(); null")
+        page.say("new")
+        page.until("document.querySelector('.turn.assistant')?.textContent === 'part' && streams.length === 2")
+        page.value("streams[1].enqueue(events(' two')); streams[1].close(); null")
+        page.until("running === null")
+        assert page.value("asked.map(list => list.map(m => m.content))") == [["old"], ["new"]]
+        assert page.value("messages.map(m => m.content)") == ["new", "part two"]
+        assert page.value("document.querySelectorAll('.turn').length") == 2
+        assert page.value("document.getElementById('send').textContent") == "Send"
+
+
 def case_errors_are_shown(t):
     with serving(t) as s, browsing(t) as page:
         page.open(f"http://127.0.0.1:{s.port}/")

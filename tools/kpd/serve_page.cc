@@ -62,14 +62,15 @@ async function memory() {
   const value = name => (text.match(new RegExp("^kpd_" + name + " (\\S+)$", "m")) || [])[1] || 0;
   return `weights ${mib(value("model_bytes"))}, cache ${mib(value("cache_bytes"))}`;
 }
+// "New" may come while an answer does: the conversation and the run that it belongs to are kept.
 async function answer() {
-  running = new AbortController();
+  const mine = messages, run = running = new AbortController();
   $("send").textContent = "Stop";
   const element = turn("assistant", "");
   let text = "", tokens = 0, first = 0, failed = "", nothing = "(an empty answer)";
   try {
-    const reply = await ask("/v1/chat/completions", {method: "POST", signal: running.signal, headers: {"Content-Type": "application/json"},
-      body: JSON.stringify({messages, stream: true, stream_options: {include_usage: true}})});
+    const reply = await ask("/v1/chat/completions", {method: "POST", signal: run.signal, headers: {"Content-Type": "application/json"},
+      body: JSON.stringify({messages: mine, stream: true, stream_options: {include_usage: true}})});
     if (!reply.ok) throw new Error((await reply.json()).error.message);
     const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = "";;) {
@@ -96,7 +97,8 @@ async function answer() {
   const seconds = (performance.now() - first) / 1000;
   if (failed) { element.className = "turn error"; element.textContent = text + (text ? "\n" : "") + failed; }
   else if (!text) { element.className += " note"; element.textContent = nothing; }
-  if (text) messages.push({role: "assistant", content: text}); else messages.pop();
+  if (text) mine.push({role: "assistant", content: text}); else mine.pop();
+  if (running !== run) return;
   running = null;
   $("send").textContent = "Send";
   const speed = tokens > 1 ? ((tokens - 1) / seconds).toFixed(1) + " tokens/s, " : "";
@@ -115,7 +117,7 @@ $("form").onsubmit = event => {
 $("text").onkeydown = event => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); if (!running) $("form").requestSubmit(); }
 };
-$("clear").onclick = () => { if (running) running.abort(); messages = []; $("talk").textContent = ""; $("text").focus(); };
+$("clear").onclick = () => { if (running) running.abort(); running = null; $("send").textContent = "Send"; messages = []; $("talk").textContent = ""; $("text").focus(); };
 (async () => {
   const list = await (await ask("/v1/models")).json();
   if (list.data) { $("model").textContent = document.title = list.data[0].id; $("figures").textContent = await memory(); }
