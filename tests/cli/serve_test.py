@@ -249,6 +249,39 @@ def case_what_it_lacks_is_named(t):
         refused(s.post("/v1/chat/completions", {"messages": [{"role": "tool", "content": "x"}]}, 400), "messages")
 
 
+def case_nothing_is_ignored_but_what_the_guide_says(t):
+    with serving(t) as s:
+        def ask(status, **fields):
+            message = dict({"role": "assistant", "content": "hello"}, **fields)
+            return s.post("/v1/chat/completions", {"messages": [message], "temperature": 0, "max_tokens": 4}, status)
+        for field, value in (("audio", {"id": "a"}), ("refusal", "no"), ("refusal", ""), ("tool_calls", [{"id": "a"}]), ("tool_call_id", "a"),
+                             ("function_call", {"name": "f"}), ("annotations", [{"type": "url_citation"}]), ("reasoning", "x"), ("name", 5)):
+            refused(ask(400, **{field: value}), f"messages[0].{field}")
+        part = {"type": "text", "text": "hello"}
+        for bad, name in (({"cache_control": {}}, ".cache_control"), ({"text": None}, None), ({"text": 5}, ".text"), ({"type": "input_audio"}, None)):
+            refused(ask(400, content=[part, dict(part, **bad)]), "messages[0].content" + (f"[1]{name}" if name else ""))
+        # What the openai package sends back of an answer, and what it says by default.
+        plain = ask(200)["choices"][0]["message"]
+        assert ask(200, refusal=None, audio=None, function_call=None, annotations=[], tool_calls=None, name="me")["choices"][0]["message"] == plain
+        assert ask(200, content=[dict(part, cache_control=None)], annotations=None, tool_calls=[])["choices"][0]["message"] == plain
+        s.chat("b", stream_options=None)
+        for options, stream in (({"include_usage": True}, False), ({}, False), ({"include_obfuscation": True}, True), ({"x": 1}, True)):
+            reply = s.chat("b", status=400, stream=stream, stream_options=options)
+            assert reply["error"]["param"].startswith("stream_options"), reply
+        s.stream("/v1/completions", {"prompt": "a", "stream_options": {"include_usage": False, "include_obfuscation": False}})
+
+
+def case_a_full_context_has_its_code(t):
+    with serving(t) as s:
+        for prompt in ("a" * CONTEXT, [97] * CONTEXT, [97] * (CONTEXT + 1), "a" * 1000000):
+            for stream in (False, True):
+                reply = s.complete(prompt=prompt, stream=stream, status=400)
+                assert reply["error"]["code"] == "context_length_exceeded" and reply["error"]["param"] == "prompt", reply
+        for text in ("a" * CONTEXT, "a" * 1000000):
+            assert s.chat(text, status=400)["error"]["code"] == "context_length_exceeded"
+        s.complete(prompt="a" * CONTEXT, max_tokens=0, echo=True)
+
+
 def case_what_makes_no_sense(t):
     with serving(t) as s:
         for fields in ({"temperature": -1}, {"temperature": "hot"}, {"top_p": 2}, {"n": 0}, {"n": 1000}, {"max_tokens": -1},

@@ -48,6 +48,12 @@ class Answering {
                          " answers fit in the queue"),
                      "prompt");
     }
+    const size_t room = query_.max_tokens.value_or(1) > 0 ? 1 : 0, context = service_.scheduler.context();
+    for (const Prompt& prompt : prompts_) {
+      if (prompt.tokens.size() + room <= context) continue;
+      throw ApiError(400, str("the prompt has ", prompt.tokens.size(), " tokens, the context is ", context, " with the answer"),
+                     query_.chat ? "messages" : "prompt", "context_length_exceeded");
+    }
     uint64_t seed = query_.has_seed || query_.sampling.temperature == 0 ? query_.sampling.seed : os_entropy();
     for (const Prompt& prompt : prompts_) {
       for (size_t i = 0; i < query_.n; ++i) {

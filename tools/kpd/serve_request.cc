@@ -23,11 +23,7 @@ const char* error_type(int status) {
   throw ApiError(400, str("'", name, "': expected ", expected), name);
 }
 
-// What OpenAI's interface has and kpd lacks, with the value that asks for nothing.
-struct Neutral {
-  const char* name;
-  nlohmann::json value;
-};
+// What OpenAI's interface has and kpd lacks.
 const std::vector<Neutral>& neutral_fields() {
   static const std::vector<Neutral> fields = {
       {"presence_penalty", 0},
@@ -50,6 +46,18 @@ const std::vector<Neutral>& neutral_fields() {
       {"audio", nullptr},
       {"reasoning_effort", nullptr},
       {"verbosity", nullptr},
+  };
+  return fields;
+}
+
+// The same of a message. Clients send back what the server gave them: an answer has its refusal, which is null.
+const std::vector<Neutral>& neutral_of_message() {
+  static const std::vector<Neutral> fields = {
+      {"refusal", nullptr},
+      {"audio", nullptr},
+      {"function_call", nullptr},
+      {"annotations", nlohmann::json::array()},
+      {"tool_calls", nlohmann::json::array()},
   };
   return fields;
 }
@@ -147,7 +155,7 @@ const nlohmann::json* Fields::get(const std::string& name) {
 bool Fields::flag(const std::string& name, bool otherwise) {
   const nlohmann::json* value = get(name);
   if (value == nullptr) return otherwise;
-  if (!value->is_boolean()) wrong(name, "true or false");
+  if (!value->is_boolean()) wrong(where_ + name, "true or false");
   return value->get<bool>();
 }
 
@@ -155,7 +163,7 @@ double Fields::number(const std::string& name, double otherwise, double min, dou
   const nlohmann::json* value = get(name);
   if (value == nullptr) return otherwise;
   if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max))
-    wrong(name, str("a number from ", min, " to ", max));
+    wrong(where_ + name, str("a number from ", min, " to ", max));
   return value->get<double>();
 }
 
@@ -163,24 +171,23 @@ std::optional<size_t> Fields::count(const std::string& name, size_t min, size_t 
   const nlohmann::json* value = get(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_unsigned() || value->get<uint64_t>() < min || value->get<uint64_t>() > max)
-    wrong(name, str("a whole number from ", min, " to ", max));
+    wrong(where_ + name, str("a whole number from ", min, " to ", max));
   return value->get<size_t>();
 }
 
 std::optional<std::string> Fields::text(const std::string& name) {
   const nlohmann::json* value = get(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) wrong(name, "a text");
+  if (!value->is_string()) wrong(where_ + name, "a text");
   return value->get<std::string>();
 }
 
-void Fields::finish() const {
+void Fields::finish(std::span<const Neutral> neutral) const {
   for (auto field = body_.begin(); field != body_.end(); ++field) {
     const std::string& name = field.key();
     const nlohmann::json& value = field.value();
     if (value.is_null() || std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
-    const std::string shown = name.substr(0, 80);
-    const auto& neutral = neutral_fields();
+    const std::string shown = where_ + name.substr(0, 80);
     const auto it = std::find_if(neutral.begin(), neutral.end(), [&](const Neutral& f) { return name == f.name; });
     if (it == neutral.end()) throw ApiError(400, str("the field '", shown, "' is unknown"), shown, "unknown_parameter");
     if (value != it->value)
@@ -200,9 +207,10 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
   q.stream = fields.flag("stream", false);
   if (const nlohmann::json* options = fields.get("stream_options")) {
     if (!options->is_object()) wrong("stream_options", "an object");
-    Fields inner(*options);
+    if (!q.stream) wrong("stream_options", "\"stream\": true beside it");
+    Fields inner(*options, "stream_options.");
     q.include_usage = inner.flag("include_usage", false);
-    inner.flag("include_obfuscation", false);
+    if (inner.flag("include_obfuscation", false)) wrong("stream_options.include_obfuscation", "false");
     inner.finish();
   }
   q.max_tokens = fields.count("max_tokens", 0, size_t{1} << 30);
@@ -216,7 +224,7 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
   read_logprobs(fields, q);
   read_stop(fields, q);
   read_sampling(fields, q);
-  fields.finish();
+  fields.finish(neutral_fields());
   return q;
 }
 
@@ -265,6 +273,29 @@ std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenize
   return prompts;
 }
 
+namespace {
+
+// A text, or a list of parts that are texts.
+std::string read_content(const nlohmann::json* content, const std::string& name) {
+  if (content == nullptr || !(content->is_string() || content->is_array())) wrong(name, "a text");
+  if (content->is_string()) return content->get<std::string>();
+  std::string joined;
+  for (size_t i = 0; i < content->size(); ++i) {
+    const nlohmann::json& part = (*content)[i];
+    if (!part.is_object() || part.value("type", nlohmann::json()) != "text")
+      wrong(name, "text; pictures and sound are not supported");
+    Fields fields(part, str(name, "[", i, "]."));
+    fields.get("type");
+    const auto text = fields.text("text");
+    if (!text) wrong(name, "a text in every part");
+    fields.finish();
+    joined += *text;
+  }
+  return joined;
+}
+
+}  // namespace
+
 std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body) {
   const auto list = body.find("messages");
   if (list == body.end() || !list->is_array() || list->empty()) wrong("messages", "a list of messages");
@@ -273,28 +304,14 @@ std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body) {
     const nlohmann::json& m = (*list)[i];
     const std::string name = str("messages[", i, "]");
     if (!m.is_object()) wrong(name, "an object with role and content");
-    Fields fields(m);
+    Fields fields(m, name + ".");
     std::string role = fields.text("role").value_or("");
     if (role.empty()) wrong(name + ".role", "system, user or assistant");
     if (role == "developer") role = "system";
-    fields.text("name");
-    std::string content;
-    const nlohmann::json* given = fields.get("content");
-    if (given != nullptr && given->is_string()) {
-      content = given->get<std::string>();
-    } else if (given != nullptr && given->is_array()) {
-      for (const nlohmann::json& part : *given) {
-        const bool is_text = part.is_object() && part.value("type", nlohmann::json()) == "text" &&
-                             part.value("text", nlohmann::json()).is_string();
-        if (!is_text) wrong(name + ".content", "text; pictures and sound are not supported");
-        content += part["text"].get<std::string>();
-      }
-    } else {
-      wrong(name + ".content", "a text");
-    }
-    for (const char* neutral : {"refusal", "annotations", "audio"}) fields.get(neutral);
-    fields.finish();
-    messages.push_back({role, content});
+    fields.text("name");  // no template has a place for it
+    std::string content = read_content(fields.get("content"), name + ".content");
+    fields.finish(neutral_of_message());
+    messages.push_back({std::move(role), std::move(content)});
   }
   return messages;
 }

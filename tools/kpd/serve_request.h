@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -59,20 +60,28 @@ std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenize
 std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body);
 std::vector<llm::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary);
 
-// The fields of a body one by one; each getter marks its field as known.
+// A field that kpd lacks, with the value that asks for nothing.
+struct Neutral {
+  const char* name;
+  nlohmann::json value;
+};
+
+// The fields of an object one by one; each getter marks its field as known.
 class Fields {
  public:
-  explicit Fields(const nlohmann::json& body) : body_(body) {}
+  // `where` goes before the names in refusals: "messages[0]."
+  explicit Fields(const nlohmann::json& body, std::string where = "") : body_(body), where_(std::move(where)) {}
   const nlohmann::json* get(const std::string& name);  // null and absent are the same
   bool flag(const std::string& name, bool otherwise);
   double number(const std::string& name, double otherwise, double min, double max);
   std::optional<size_t> count(const std::string& name, size_t min, size_t max);
   std::optional<std::string> text(const std::string& name);
-  // Refuses fields that no getter asked for, but for those that ask for nothing ("tools": []).
-  void finish() const;
+  // Refuses fields that no getter asked for, but for those that ask for nothing.
+  void finish(std::span<const Neutral> neutral = {}) const;
 
  private:
   const nlohmann::json& body_;
+  std::string where_;
   std::vector<std::string> known_;
 };
 
