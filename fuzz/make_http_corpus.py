@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the seeds of http_fuzz: a byte for the route, then a body. Every field that kpd reads stands in one of them."""
+"""Writes the seeds of http_fuzz: a byte for the route, then a body. Every field that kpd reads stands in one of them. And those of
+request_fuzz: a byte for the size of pieces, then requests behind each other."""
 import json
 import os
 
-OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "http")
+CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+OUT = os.path.join(CORPUS, "http")
 COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE = range(4)
 ASK = [{"role": "user", "content": "hi"}]
 
@@ -51,7 +53,37 @@ SEEDS = {
 }
 
 
+def request(line="POST /v1/completions HTTP/1.1", *fields, body=b""):
+    return "\r\n".join([line, "Host: localhost:8080", *fields, "", ""]).encode() + body
+
+
+GET = request("GET /health HTTP/1.1")
+CHUNKED = "Transfer-Encoding: chunked"
+REQUESTS = {
+    "get": GET,
+    "several": GET + b"\r\n" + request("POST /a HTTP/1.1", "Content-Length: 5", body=b"hello") + GET,
+    "fields": request("GET / HTTP/1.1", "Origin: http://localhost:8080", "authorization:Bearer x", "Connection: a, Close", "Expect: 100-continue"),
+    "old": b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+    "chunks": request("POST /a HTTP/1.1", CHUNKED, "Expect: 100-continue", body=b"5;x=y\r\nhello\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n") + GET,
+    "both": request("POST /a HTTP/1.1", CHUNKED, "Content-Length: 5", body=b"0\r\n\r\n" + GET),
+    "twice": request("POST /a HTTP/1.1", "Content-Length: 5", "Content-Length: 6", body=b"hello" + GET),
+    "get_body": request("GET /a HTTP/1.1", "Content-Length: 5", body=b"hello" + GET),
+    "packed": request("POST /a HTTP/1.1", "Content-Encoding: gzip", "Content-Length: 5", body=b"hello"),
+    "folded": request("GET / HTTP/1.1", "X: y", " z"),
+    "line_feeds": GET.replace(b"\r", b""),
+    "bad_chunk": request("POST /a HTTP/1.1", CHUNKED, body=b"5\r\nhelloX\r\n0\r\n\r\n"),
+    "large": request("POST /a HTTP/1.1", "Content-Length: 4097"),
+    "large_chunk": request("POST /a HTTP/1.1", CHUNKED, body=b"fff\r\n" + b"a" * 4095 + b"\r\n2\r\nab\r\n0\r\n\r\n"),
+    "v6": GET.replace(b"localhost", b"[::1]"),
+    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+}
+
+
 def main():
+    os.makedirs(os.path.join(CORPUS, "request"), exist_ok=True)
+    for i, (name, data) in enumerate(REQUESTS.items()):
+        with open(os.path.join(CORPUS, "request", name), "wb") as f:
+            f.write(bytes([i]) + data)
     os.makedirs(OUT, exist_ok=True)
     for name, (route, body) in SEEDS.items():
         with open(os.path.join(OUT, name), "wb") as f:
