@@ -57,6 +57,7 @@ def case_ranges_change_nothing(t):
             status, text = s.send("GET", "/", headers={"Range": value})
             assert (status, text) == (200, whole), (value[:40], status, len(text))
             assert statuses(raw(s, post(s, fields=(f"Range: {value}",)))) == [200]
+        assert b"\r\nAccept-Ranges: none\r\n" in raw(s, head(s, "HEAD", "/"))
 
 
 def case_a_body_has_a_limit_however_it_comes(t):

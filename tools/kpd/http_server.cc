@@ -57,6 +57,7 @@ class HttpServer::Implementation : public httplib::Server {
     Connection* const connection = t_connection;
     if (const auto& refusal = connection->refusal()) return put(failure_(refusal->status(), refusal->what()), r);
     RawRequest& request = connection->request();
+    if (request.method == "HEAD") r.set_header("Accept-Ranges", "none");  // the library would promise them
     if (!is_ours(request.host)) return put(failure_(403, "the request calls this server by another name (--allowed-host)"), r);
     if (is_foreign(request)) return put(failure_(403, "requests of other sites' pages are refused"), r);
     const auto it = routes_.find(q.path);
