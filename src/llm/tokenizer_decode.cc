@@ -223,6 +223,7 @@ std::string Tokenizer::token_bytes(TokenId id, bool opens_text) const {
   if (text.empty()) return text;
   if (!parts_->has_decoder) return opens_text ? text : " " + text;
   bool joined = false;
+  StepBudget budget(parts_->name, text.size());
   for (const DecoderStep& step : parts_->decoder) {
     switch (step.kind) {
       case Kind::kByteLevel: {
@@ -236,7 +237,7 @@ std::string Tokenizer::token_bytes(TokenId id, bool opens_text) const {
         text = spaces_for(text, step.text, (opens_text || joined) && step.prepend_scheme != PrependScheme::kNever);
         break;
       case Kind::kReplace:
-        text = replace(text, step);
+        text = replace(text, step, budget);
         break;
       case Kind::kByteFallback:
         if (const int byte = fallback_byte(text); byte >= 0) return {static_cast<char>(byte)};
