@@ -1,5 +1,6 @@
 // fuzz: gradient's stream decoder, both forms (include/kpd/gradient/message.h). A file is inspected and every tensor decoded; a
-// message goes to a receiver of a fixed manifest, once to a fresh decoder and once to one that has seen all messages before.
+// message goes to a receiver of a fixed manifest, once to a fresh decoder and once to one that has seen all messages before,
+// and is cut into packets.
 //
 // A finding is anything but success or one kpd::Error of one line that names the input and the byte, a value that is not finite
 // from a method that cannot carry one, or two decodes that disagree. At its end the program says how many inputs passed the
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/packets.h"
 #include "kpd/gradient/streaming.h"
 #include "stream_mutator.h"
 
@@ -121,6 +123,23 @@ void read_in_portions(std::span<const uint8_t> stream, const MessageIds& expecte
   if (!decoder.done() || !r.equals(whole)) finding("portions and the whole message disagree", "");
 }
 
+// So must all its packets, if it can be cut.
+void read_in_packets(std::span<const uint8_t> stream, const MessageIds& expected, const Receiver& whole) {
+  static Receiver r;
+  static PacketDecoder decoder(manifest(), RunSecret::from_seed(7), {1, small_limits()});
+  PacketSet set;
+  try {
+    set = packetize(stream, 64 + stream.back() * 4u, kName, small_limits());
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) finding("a message that decodes cannot be cut", e.what());
+    return check_error(e);
+  }
+  r.clear();
+  const std::vector<std::span<const uint8_t>> packets(set.packets.begin(), set.packets.end());
+  decoder.decode_add(set.control, packets, expected, 0.25f, r.all, nullptr, kName);
+  if (!r.equals(whole)) finding("packets and the whole message disagree", "");
+}
+
 void check_values(std::span<const uint8_t> stream, const Receiver& r);
 
 void sum_rotated(std::span<const uint8_t> stream, const MessageIds& expected) {
@@ -197,6 +216,10 @@ void read_message(std::span<const uint8_t> stream) {
     case 3:
     case 4:
       return sum_rotated(stream, expected);
+    case 6:
+      old.clear();
+      old.decoder.decode_add(stream, expected, 0.25f, old.all, nullptr, kName);
+      return read_in_packets(stream, expected, old);
     case 5:
       (void)old.decoder.peek(stream, kName);
       return;
@@ -208,6 +231,14 @@ void read_message(std::span<const uint8_t> stream) {
 // What the receiver of many messages refuses must not get through in portions or at a new receiver.
 void refused_message(std::span<const uint8_t> stream) {
   if (choice_of(stream) % 8 == 2) return refuse_in_portions(stream);
+  if (choice_of(stream) % 8 == 4) {  // it may be another receiver's; what counts is that cutting reads nothing wrong
+    try {
+      packetize(stream, 256, kName, small_limits());
+    } catch (const Error& e) {
+      check_error(e);
+    }
+    return;
+  }
   if (choice_of(stream) % 32 != 0) return;
   Receiver fresh;
   try {
