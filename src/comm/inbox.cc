@@ -5,16 +5,25 @@
 
 namespace kpd::comm {
 
-Inbox::Inbox(int size, const ExchangeLimits& limits) : limits_(limits), lost_(static_cast<size_t>(size)), held_back_(lost_) {}
+namespace {
+// How long a rank's next message may take to be announced after one that was held back.
+constexpr Milliseconds kNextHead{50};
+}  // namespace
+
+Inbox::Inbox(int size, const ExchangeLimits& limits) : limits_(limits), peers_(static_cast<size_t>(size)) {}
 
 // With mutex_ held.
 bool Inbox::grant(int from, uint64_t bytes) {
-  if (fits(from, bytes)) {
-    waiting_bytes_ += bytes;
-    return true;
+  Peer& p = peer(from);
+  const bool was_held_back = p.held_back;
+  p.held_back = !fits(from, bytes);
+  if (!p.held_back) waiting_bytes_ += bytes;
+  if (was_held_back && !p.held_back) p.grace = Clock::now() + kHeldBackWait;
+  if (was_held_back != p.held_back) {
+    ++p.events;
+    arrived_.notify_all();
   }
-  held_back_[static_cast<size_t>(from)] = true;
-  return false;
+  return !p.held_back;
 }
 
 bool Inbox::try_reserve(int from, uint64_t bytes) {
@@ -31,14 +40,19 @@ bool Inbox::reserve(int from, uint64_t bytes) {
 
 void Inbox::deliver(int from, uint32_t tag, std::vector<uint8_t> bytes) {
   const std::lock_guard lock(mutex_);
-  held_back_[static_cast<size_t>(from)] = false;
+  Peer& p = peer(from);
+  if (const Clock::time_point now = Clock::now(); p.grace > now) p.grace = now + kNextHead;
+  ++p.events;
   queues_[{from, tag}].push_back(std::move(bytes));
   arrived_.notify_all();
 }
 
-void Inbox::release(uint64_t bytes) {
+void Inbox::release(int from, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   waiting_bytes_ -= bytes;
+  peer(from).grace = {};
+  ++peer(from).events;
+  arrived_.notify_all();
   drained_.notify_all();
 }
 
@@ -52,7 +66,7 @@ void Inbox::put(int from, uint32_t tag, std::vector<uint8_t> bytes) {
 
 void Inbox::lose(int from) {
   const std::lock_guard lock(mutex_);
-  lost_[static_cast<size_t>(from)] = true;
+  peer(from).lost = true;
   arrived_.notify_all();
 }
 
@@ -68,17 +82,20 @@ Delivery Inbox::receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Mil
   const std::pair key(from, tag);
   const auto here = [&] { return queues_.find(key); };
   if (here() == queues_.end()) {
+    const Peer& p = peer(from);
     wanted_ = from;
     drained_.notify_all();
-    const auto f = static_cast<size_t>(from);
-    const auto settled = [&] { return here() != queues_.end() || lost_[f] || closed_; };
-    if (!arrived_.wait_for(lock, timeout, settled) && held_back_[f]) {
-      arrived_.wait_for(lock, kHeldBackWait, [&] { return settled() || !held_back_[f]; });
+    const auto settled = [&] { return here() != queues_.end() || p.lost || closed_; };
+    bool in_time = arrived_.wait_for(lock, timeout, settled);
+    for (bool changed = true; !in_time && changed; in_time = settled()) {
+      const uint64_t seen = p.events;
+      const Clock::time_point until = p.held_back ? Clock::now() + kHeldBackWait : p.grace;
+      changed = arrived_.wait_until(lock, until, [&] { return settled() || p.events != seen; });
     }
     wanted_ = -1;
   }
   const auto found = here();
-  if (found == queues_.end()) return lost_[static_cast<size_t>(from)] ? Delivery::kLost : Delivery::kTimedOut;
+  if (found == queues_.end()) return peer(from).lost ? Delivery::kLost : Delivery::kTimedOut;
   bytes = std::move(found->second.front());
   found->second.pop_front();
   if (found->second.empty()) queues_.erase(found);
@@ -91,7 +108,7 @@ Delivery Inbox::receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Mil
 
 bool Inbox::lost(int from) const {
   const std::lock_guard lock(mutex_);
-  return lost_[static_cast<size_t>(from)];
+  return peers_[static_cast<size_t>(from)].lost;
 }
 
 void Inbox::count_sent(uint64_t bytes) {

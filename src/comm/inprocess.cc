@@ -30,6 +30,10 @@ class InProcess final : public Exchange {
     check_receive(from, rank_, size());
     return inbox(rank_).receive(from, tag, bytes, timeout);
   }
+  bool lost(int peer) const override {
+    check_receive(peer, rank_, size());
+    return (*inboxes_)[static_cast<size_t>(rank_)]->lost(peer);
+  }
   bool flush(Milliseconds) override { return true; }
   Traffic traffic() const override { return (*inboxes_)[static_cast<size_t>(rank_)]->traffic(); }
 

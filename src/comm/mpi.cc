@@ -10,6 +10,7 @@
 #include <atomic>
 #include <climits>
 #include <exception>
+#include <iterator>
 #include <list>
 #include <new>
 #include <thread>
@@ -21,18 +22,19 @@ namespace kpd::comm {
 namespace {
 
 constexpr size_t kReadAhead = 4;  // messages of a peer under way at once
-constexpr uint32_t kGoodbyeTag = kMaxTag + 1;
+// MPI's tags are the callers' plus one. Some MPIs have as few as 2^23.
+constexpr int kGoodbyeTag = 0;
 
 struct Outgoing {
   int to = 0;
-  uint32_t tag = 0;
+  int tag = 0;  // MPI's
   std::vector<uint8_t> bytes;
   MPI_Request request = MPI_REQUEST_NULL;
   bool started = false;
 };
 
 struct Incoming {
-  uint32_t tag = 0;
+  int tag = 0;  // MPI's
   int count = 0;
   MPI_Message message = MPI_MESSAGE_NULL;  // matched, not begun: there is no room for it yet
   std::vector<uint8_t> bytes;
@@ -70,12 +72,18 @@ class Mpi final : public Exchange {
 
   void send(int to, uint32_t tag, std::vector<uint8_t> bytes) override {
     check_send(to, rank_, size_, tag, bytes.size(), limits_);
+    if (tag >= static_cast<uint32_t>(max_tag_))
+      fail(ErrorCode::kUnsupported, "tag ", tag, ": this MPI has tags up to ", max_tag_);
     inbox_->count_sent(bytes.size());
-    queue({to, tag, std::move(bytes)});
+    queue({to, static_cast<int>(tag) + 1, std::move(bytes)});
   }
   Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Milliseconds timeout) override {
     check_receive(from, rank_, size_);
     return inbox_->receive(from, tag, bytes, timeout);
+  }
+  bool lost(int peer) const override {
+    check_receive(peer, rank_, size_);
+    return inbox_->lost(peer);
   }
   bool flush(Milliseconds timeout) override {
     std::unique_lock lock(mutex_);
@@ -105,6 +113,10 @@ class Mpi final : public Exchange {
       MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
       MPI_Comm_rank(comm_, &rank_);
       MPI_Comm_size(comm_, &size_);
+      int* most = nullptr;
+      int found = 0;
+      MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+      if (found != 0) max_tag_ = *most;
       inbox_ = std::make_unique<Inbox>(size_, limits_);
       incoming_.resize(static_cast<size_t>(size_));
       started_ = true;
@@ -169,8 +181,8 @@ class Mpi final : public Exchange {
       int done = 0;
       if (!it->started) {
         it->started = true;
-        if (MPI_Isend(it->bytes.data(), static_cast<int>(it->bytes.size()), MPI_BYTE, it->to, static_cast<int>(it->tag), comm_,
-                      &it->request) != MPI_SUCCESS) {
+        if (MPI_Isend(it->bytes.data(), static_cast<int>(it->bytes.size()), MPI_BYTE, it->to, it->tag, comm_, &it->request) !=
+            MPI_SUCCESS) {
           lose(it->to);
           done = 1;
         }
@@ -216,7 +228,7 @@ class Mpi final : public Exchange {
     }
     if (there == 0) return false;
     MPI_Get_count(&status, MPI_BYTE, &in.count);
-    in.tag = static_cast<uint32_t>(status.MPI_TAG);
+    in.tag = status.MPI_TAG;
     if (in.count < 0 || static_cast<uint64_t>(in.count) > limits_.max_message_bytes) {
       lose(from);
       return false;
@@ -238,10 +250,7 @@ class Mpi final : public Exchange {
     } catch (const std::bad_alloc&) {
       good = false;
     }
-    if (!good) {
-      list.pop_back();
-      lose(from);
-    }
+    if (!good) drop(from, list, std::prev(list.end()));
     return true;
   }
 
@@ -252,8 +261,7 @@ class Mpi final : public Exchange {
     while (!list.empty() && list.front().message == MPI_MESSAGE_NULL) {
       int done = 0;
       if (MPI_Test(&list.front().request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-        list.pop_front();
-        lose(from);
+        drop(from, list, list.begin());
         return true;
       }
       if (done == 0) break;
@@ -269,8 +277,15 @@ class Mpi final : public Exchange {
       ++goodbyes_;
       inbox_->lose(from);
     } else if (!discarding_) {
-      inbox_->deliver(from, in.tag, std::move(in.bytes));
+      inbox_->deliver(from, static_cast<uint32_t>(in.tag - 1), std::move(in.bytes));
     }
+  }
+
+  // A message that will not come, and with it its sender.
+  void drop(int from, std::list<Incoming>& list, std::list<Incoming>::iterator it) {
+    if (!discarding_) inbox_->release(from, static_cast<uint64_t>(it->count));
+    list.erase(it);
+    lose(from);
   }
 
   const ExchangeLimits limits_;
@@ -278,6 +293,7 @@ class Mpi final : public Exchange {
   std::atomic<bool> stop_{false}, failing_{false};
   std::unique_ptr<Inbox> inbox_;
   int rank_ = 0, size_ = 1;
+  int max_tag_ = 32767;  // MPI's; what every MPI has
 
   mutable std::mutex mutex_;  // of what follows up to the empty line
   std::condition_variable changed_;

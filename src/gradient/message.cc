@@ -84,6 +84,7 @@ struct Encoder::Impl {
   std::vector<uint8_t> rates;
   std::vector<size_t> job_blocks;  // the first block of each job
   uint64_t body_bytes = 0;         // upper bound of records and segments
+  uint64_t chunk_bytes = 0;        // of one chunk of a stream, whatever is encoded
 
   TensorPlan plan_tensor(uint32_t index, const WireParams& wanted) {
     TensorPlan p;
@@ -109,10 +110,15 @@ struct Encoder::Impl {
     plans.clear();
     for (uint32_t i = 0; i < manifest.size(); ++i) plans.push_back(plan_tensor(i, codec.params()));
     body_bytes = 0;
+    chunk_bytes = kMessageHeaderBytes;
     for (const TensorPlan& p : plans) {
       // nonfinite=pass may turn any tensor into float32.
-      const uint64_t raw = options.nonfinite == NonFinite::kPass ? kRecordBytes + 4 * p.count : 0;
-      body_bytes += std::max(p.max_bytes, raw);
+      const bool may_be_raw = options.nonfinite == NonFinite::kPass && p.count > 0;
+      body_bytes += std::max(p.max_bytes, may_be_raw ? kRecordBytes + 4 * p.count : 0);
+      for (const Job& j : p.jobs) chunk_bytes = std::max(chunk_bytes, kRecordBytes + 4 + j.max_bytes);
+      if (!may_be_raw) continue;
+      const SegmentShape raw = segment_shape(p.count, 1u << kRaw.log2_block, 0);
+      chunk_bytes = std::max(chunk_bytes, kRecordBytes + uint64_t{4} * raw.elements);
     }
     keys.resize(manifest.size());
     scratch.resize(static_cast<size_t>(std::max(1, options.threads)));
@@ -437,17 +443,7 @@ void Encoder::begin_stream(std::span<const TensorView> tensors, const MessageIds
   s.crc = 0;
 }
 
-uint64_t Encoder::max_chunk_bytes() const {
-  uint64_t most = kMessageHeaderBytes;
-  for (const TensorPlan& p : impl_->plans) {
-    for (const Job& j : p.jobs) {
-      most = std::max(most, kRecordBytes + 4 + j.max_bytes);
-    }
-    if (impl_->options.nonfinite == NonFinite::kPass && p.count > 0)
-      most = std::max(most, kRecordBytes + uint64_t{4} * segment_shape(p.count, 1u << kRaw.log2_block, 0).elements);
-  }
-  return most;
-}
+uint64_t Encoder::max_chunk_bytes() const { return impl_->chunk_bytes; }
 
 uint64_t Encoder::next_chunk(std::span<uint8_t> dst, EncodeReport* report) { return impl_->next_chunk(dst, report); }
 

@@ -93,6 +93,10 @@ class Gloo final : public comm::Exchange {
     comm::check_receive(from, rank(), size());
     return inbox_.receive(from, tag, bytes, timeout);
   }
+  bool lost(int peer) const override {
+    comm::check_receive(peer, rank(), size());
+    return inbox_.lost(peer);
+  }
   bool flush(Milliseconds timeout) override {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, timeout, [&] { return all_idle(); });
@@ -202,7 +206,7 @@ class Gloo final : public comm::Exchange {
       if (!inbox_.reserve(r, length)) return;
       Bytes payload;
       if (!receive_payload(r, length, payload)) {
-        inbox_.release(length);
+        inbox_.release(r, length);
         return lose(r);
       }
       inbox_.deliver(r, tag, std::move(payload));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
@@ -85,7 +86,11 @@ void RemoteRanks::show_life() {
   const Milliseconds interval = std::clamp(server_.timeout / 4, kMinLifeInterval, kMaxLifeInterval);
   std::unique_lock lock(sending_);
   while (!ended_.wait_for(lock, interval, [&] { return ending_; })) {
-    for (int r = 1; r < exchange_.size(); ++r) exchange_.send(r, kControlTag, alive);
+    try {
+      for (int r = 1; r < exchange_.size(); ++r) exchange_.send(r, kControlTag, alive);
+    } catch (const std::bad_alloc&) {
+      // The next one may go out.
+    }
   }
 }
 
@@ -96,10 +101,10 @@ void RemoteRanks::send_all(const Bytes& message) {
 
 void RemoteRanks::greet() {
   send_all(message_of(kGreeting, {settings_hash_}, {}));
+  life_ = std::thread([this] { show_life(); });  // others may keep those that have greeted waiting
   for (int r = 1; r < exchange_.size(); ++r) {
     check_greeting(receive_control(exchange_, r, kGreetingWait, nullptr), r, settings_hash_);
   }
-  life_ = std::thread([this] { show_life(); });
 }
 
 void RemoteRanks::begin_run(uint64_t codec, uint64_t round, std::span<const float> client_model) {
@@ -111,10 +116,9 @@ void RemoteRanks::send_round(uint64_t round, std::span<const uint8_t> downlink) 
   send_all(message_of(kRound, {round}, downlink));
 }
 
-bool RemoteRanks::all_lost() {
-  Bytes nothing;
+bool RemoteRanks::all_lost() const {
   for (int r = 1; r < exchange_.size(); ++r) {
-    if (exchange_.receive(r, kControlTag, nothing, Milliseconds(0)) != Delivery::kLost) return false;
+    if (!exchange_.lost(r)) return false;
   }
   return true;
 }

@@ -28,7 +28,7 @@ class RemoteRanks {
   bool play(CodecRun& run) { return run.serve_round(*this); }
   void end();
   // True if no rank is left that could train.
-  bool all_lost();
+  bool all_lost() const;
 
   comm::Exchange& exchange() { return exchange_; }
   const ServerOptions& server() const { return server_; }

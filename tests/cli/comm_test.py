@@ -108,6 +108,19 @@ def case_mpi_ran(t):
     assert [row["comm"] for row in run_mpi(t, 2, *VECTOR)] == ["mpi"] * 2
 
 
+def case_mpi_over_ucx(t):
+    """The transport of InfiniBand, here over shared memory: it has fewer tags."""
+    need_engine(t, "mpi")
+    info = subprocess.run(["ompi_info", "--param", "pml", "all"], capture_output=True, text=True).stdout if shutil.which("ompi_info") else ""
+    if "MCA pml: ucx" not in info:
+        raise Skip("this MPI has no UCX")
+    ucx = ["--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any", "--mca", "osc", "^ucx"]
+    done = mpirun(t, 3, "mean", "--comm", "mpi", *VECTOR, options=ucx)
+    if done.returncode != 0 and not lines(done.stdout):
+        raise Skip(f"UCX does not run here: {done.stderr.strip()[:200]}")
+    assert done.returncode == 0 and len(lines(done.stdout)) == 3, done
+
+
 def case_gloo_ran(t):
     need_engine(t, "gloo")
     assert all(code == 0 for code, _, _ in Gloo(t, 2, *VECTOR).finish())

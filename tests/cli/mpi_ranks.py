@@ -17,8 +17,8 @@ def need_mpi(t):
         raise Skip("mpirun is not installed")
 
 
-def mpirun(t, ranks, *args, timeout=120):
-    """The finished process of `kpd ARGS` in so many ranks."""
+def mpirun(t, ranks, *args, timeout=120, options=()):
+    """The finished process of `kpd ARGS` in so many ranks. `options` are mpirun's."""
     need_mpi(t)
-    return subprocess.run([*MPIRUN, "-n", str(ranks), t.program, *map(str, args)], capture_output=True, text=True, timeout=timeout,
-                          cwd=t.folder, env={**os.environ, **ROOT_ENVIRONMENT})
+    return subprocess.run([*MPIRUN, *options, "-n", str(ranks), t.program, *map(str, args)], capture_output=True, text=True,
+                          timeout=timeout, cwd=t.folder, env={**os.environ, **ROOT_ENVIRONMENT})

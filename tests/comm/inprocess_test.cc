@@ -59,6 +59,7 @@ TEST(InProcess, WhatALostRankSentIsStillDelivered) {
   Bytes b;
   EXPECT_EQ(group[0]->receive(1, 1, b, kLong), Delivery::kReceived);
   EXPECT_EQ(group[0]->receive(1, 1, b, kLong), Delivery::kLost);
+  EXPECT_TRUE(group[0]->lost(1));
   group[0]->send(1, 1, {1});  // vanishes
   EXPECT_TRUE(group[0]->flush(kShort));
 }
@@ -87,7 +88,7 @@ TEST(Inbox, ReadsAheadUpToItsLimitAndAlwaysWhatIsWaitedFor) {
   ASSERT_TRUE(inbox.try_reserve(1, 7));  // counts before a byte of it is here
   EXPECT_FALSE(inbox.try_reserve(2, 4));
   EXPECT_TRUE(inbox.try_reserve(2, 3));
-  inbox.release(3);  // it did not come
+  inbox.release(2, 3);  // it did not come
   inbox.deliver(1, 1, Bytes(7));
   Bytes b;
   std::thread reader([&] { EXPECT_EQ(inbox.receive(2, 1, b, kLong), Delivery::kReceived); });
@@ -120,6 +121,33 @@ TEST(Inbox, WaitsForWhatItHeldBack) {
   EXPECT_EQ(inbox.receive(2, 1, b, Milliseconds(0)), Delivery::kReceived);
   engine.join();
   EXPECT_EQ(inbox.receive(2, 1, b, Milliseconds(0)), Delivery::kTimedOut);
+}
+
+// A rank whose messages of two tags were held back, and the one asked for is the second.
+TEST(Inbox, WaitsForWhatStandsBehindWhatItHeldBack) {
+  Inbox inbox(3, {.max_message_bytes = 100, .max_waiting_bytes = 10});
+  inbox.put(1, 1, Bytes(10));
+  std::atomic<bool> held_back{false};
+  std::thread engine([&] {
+    held_back = !inbox.try_reserve(2, 5);
+    for (const uint32_t tag : {7u, 8u}) {
+      ASSERT_TRUE(inbox.reserve(2, 5));
+      inbox.deliver(2, tag, Bytes(5));
+    }
+  });
+  while (!held_back) std::this_thread::yield();
+  Bytes b;
+  EXPECT_EQ(inbox.receive(2, 8, b, Milliseconds(0)), Delivery::kReceived);
+  engine.join();
+}
+
+// A sender gets rid of a message beyond the limit while another rank is waited for.
+TEST(Inbox, AnEmptyInboxTakesAMessageOfAnySize) {
+  Inbox inbox(3, {.max_message_bytes = 100, .max_waiting_bytes = 10});
+  EXPECT_TRUE(inbox.try_reserve(1, 50));
+  EXPECT_FALSE(inbox.try_reserve(2, 1));
+  inbox.release(1, 50);
+  EXPECT_TRUE(inbox.try_reserve(2, 1));
 }
 
 }  // namespace

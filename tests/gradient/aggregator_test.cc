@@ -260,6 +260,7 @@ class OnePeer final : public comm::Exchange {
     bytes = *next;
     return comm::Delivery::kReceived;
   }
+  bool lost(int) const override { return false; }
   bool flush(comm::Milliseconds) override { return true; }
   comm::Traffic traffic() const override { return {}; }
 

@@ -266,6 +266,7 @@ class Tampering final : public comm::Exchange {
   comm::Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, comm::Milliseconds timeout) override {
     return under_.receive(from, tag, bytes, timeout);
   }
+  bool lost(int peer) const override { return under_.lost(peer); }
   bool flush(comm::Milliseconds timeout) override { return under_.flush(timeout); }
   comm::Traffic traffic() const override { return under_.traffic(); }
 

@@ -26,7 +26,7 @@ using gradient::AverageReport;
 using Json = nlohmann::ordered_json;
 
 // Tags of the tool's own messages, far from those of gradient.
-enum Tag : uint32_t { kReady = 1u << 20, kStart, kAsk, kExact, kError, kLine, kNever };
+enum Tag : uint32_t { kReady = 1u << 20, kStart, kAsk, kExact, kError, kLine };
 constexpr size_t kPiece = size_t{1} << 18;  // numbers of an exact vector sent at once
 
 double median(std::vector<double> v) {
@@ -192,11 +192,7 @@ class Rank {
   }
 
   // True if rank r is no longer there. Only gather goes on without it.
-  bool gone(int r) {
-    if (plan_.pattern != "gather") return false;
-    std::vector<uint8_t> nothing;
-    return exchange_.receive(r, kNever, nothing, comm::Milliseconds(0)) == comm::Delivery::kLost;
-  }
+  bool gone(int r) const { return plan_.pattern == "gather" && exchange_.lost(r); }
 
   // All ranks start together, so that waiting for a late one is not counted as exchange.
   void meet() {

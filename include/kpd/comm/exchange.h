@@ -53,6 +53,8 @@ class Exchange {
   // The next message with this tag from this rank. `bytes` is changed only by kReceived. A message that is ready but was not
   // read yet for max_waiting_bytes is waited for a few seconds beyond the time-out.
   virtual Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Milliseconds timeout) = 0;
+  // The peer is gone; what it had sent before may still wait for receive().
+  virtual bool lost(int peer) const = 0;
   // Waits until all that was sent has left this rank (or its receiver is lost); false on time-out. An Exchange that is
   // destroyed without it may take unsent messages with it.
   virtual bool flush(Milliseconds timeout) = 0;
