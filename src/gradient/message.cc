@@ -153,7 +153,7 @@ struct Encoder::Impl {
   void fill_report(EncodeReport& report, uint64_t bytes, const SegmentStats& extra) const;
   [[noreturn]] void refuse(const Job& job, uint64_t index) const {
     fail(ErrorCode::kInvalidArgument, "tensor '", manifest[job.tensor].name, "': element ", job.shape.first_element + index,
-         " is not finite (nonfinite=zero|pass would accept it)");
+         " is not finite");
   }
 };
 

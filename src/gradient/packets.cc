@@ -30,7 +30,7 @@ void check_packetizable(const ByteReader& r, const TensorRecord& record) {
   }
   if (p.exponent != 0) {
     r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset,
-               str("a tensor of exponent ", p.exponent, " has no packetized form; those of exponent 0 have"));
+               str("a tensor with exponent ", p.exponent, " has no packetized form"));
   }
 }
 
@@ -170,13 +170,8 @@ struct PacketDecoder::Impl {
 };
 
 void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets) {
-  const uint64_t at = r.offset();
   const CheckedRecord c = read_record(r, index, options.limits, codecs);
   check_packetizable(r, c.record);
-  if (c.record.params.exponent != 0) {
-    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), at,
-               str("a tensor with exponent ", c.record.params.exponent, " has no packetized form"));
-  }
   const uint64_t wanted = manifest[index].count();
   if (c.record.count != wanted || c.record.dtype != manifest[index].dtype) {
     r.corrupt("tensor '", manifest[index].name, "' has ", c.record.count, " elements, the manifest says ", wanted);

@@ -5,6 +5,7 @@
 
 #define USE_C10D_GLOO 1
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -265,6 +266,7 @@ std::unique_ptr<comm::Exchange> make_gloo(const GlooOptions& o) {
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
     fail(ErrorCode::kInvalidArgument, "rank ", o.rank, " of ", o.size, " ranks");
   }
+  if (o.silence_torch) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {
     const auto store = c10::make_intrusive<c10d::PrefixStore>("kpd", open_store(o));
     store->setTimeout(o.timeout);

@@ -179,6 +179,12 @@ def case_gloo_rank_that_never_comes(t):
           err="gloo: rank 0 of 2 cannot meet the others at file:store")
 
 
+def case_gloo_fails_in_one_line(t):
+    need_engine(t, "gloo")
+    for store in ("tcp:127.0.0.1:9", "tcp:no.such.host.invalid:29999", "file:no/folder/store"):
+        t.run("mean", "--comm", "gloo", "--rank", "1", "--ranks", "2", "--store", store, "--timeout", "1", *VECTOR, exit=1)
+
+
 def case_gather_goes_on_without_a_lost_gloo_rank(t):
     need_engine(t, "gloo")
     many = [*VECTOR, "--trials", "2000", "--pattern", "gather", "--timeout", "20"]

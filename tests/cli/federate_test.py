@@ -131,6 +131,13 @@ def case_federate_refuses_what_cannot_train(t):
     t.run(*start, "--codec", "float32", "--server", "adm", exit=2, err="did you mean 'adam'")
     t.run(*start, "--codec", "float32", "--server", "sgd", "--server-eps", "1e-3", exit=2, err="--server-eps belongs to --server adam")
     t.run(*start, "--codec", "float32", "--plot", "x.jpg", exit=2, err=r"\.png")
+    t.run(*start, "--codec", "float32", "--checkpoint", "images", exit=1, err="--checkpoint images: is a folder")
+    t.run(*start, "--codec", "float32", "--checkpoint", "no/run.ckpt", exit=1, err="--checkpoint no/run.ckpt: there is no folder no")
+    if shutil.which("gnuplot"):
+        t.run(*start, "--codec", "float32", "--plot", "no/x.png", exit=1, err="--plot no/x.png: there is no folder no")
+    t.path("mine").write_text("mine")
+    t.run(*start, "--codec", "float32", "--checkpoint", "mine", exit=2, err="--resume")
+    assert t.path("mine").read_text() == "mine"
 
 
 def case_federate_names_missing_and_wrong_data(t):

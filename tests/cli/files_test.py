@@ -114,6 +114,34 @@ def case_bfloat16_input_decodes_near(t):
     assert dtype == "BF16" and shape == [5000] and vnmse(decoded, values) < .012, vnmse(decoded, values)
 
 
+def case_values_beyond_half_precision_are_clamped_and_counted(t):
+    signs = [1 if v > 0 else -1 for v in numbers(1000)]
+    data = struct.pack("<1000e", *(65504.0 * s * (i / 1000) for i, s in enumerate(signs)))
+    t.path("in.npy").write_bytes(npy_bytes(data, descr="<f2", n=1000))
+    t.run("encode", "in.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1")
+    report = json.loads(t.run("decode", "x.kpdg", "out.safetensors", "--json").stdout)
+    dtype, _, payload = next(iter(read_safetensors(t.path("out.safetensors")).values()))
+    values = struct.unpack("<1000e", payload)
+    assert dtype == "F16" and max(map(abs, values)) == 65504.0, values[:5]
+    assert report["saturated"] == sum(abs(v) == 65504.0 for v in values) > 0, report
+    t.run("mean", "in.npy", "in.npy", "--codec", "eden:bits=1", "--seed", "1", "--no-speed", "--out", "mean.safetensors",
+          err="beyond the range of their type")
+
+
+def case_inputs_are_not_overwritten(t):
+    write_npy(t.path("a.npy"), numbers(100))
+    write_npy(t.path("b.npy"), numbers(100))
+    t.path("link.kpdg").symlink_to("a.npy")
+    before = t.path("a.npy").read_bytes()
+    run = ["--codec", "float32", "--seed", "1"]
+    t.run("encode", "a.npy", "a.npy", *run, exit=2, err="same file")
+    t.run("encode", "a.npy", "link.kpdg", *run, exit=2, err="same file")
+    t.run("encode", "a.npy", "b.npy", *run, exit=2, err="expected another name")
+    t.run("mean", "a.npy", "b.npy", *run, "--no-speed", "--out", "a.npy", exit=2, err="same file")
+    t.run("mean", "a.npy", "b.npy", *run, "--comm", "inprocess", "--ranks", "2", "--out", "a.npy", exit=2, err="same file")
+    assert t.path("a.npy").read_bytes() == before == t.path("b.npy").read_bytes()
+
+
 def case_inspect(t):
     write_npy(t.path("in.npy"), numbers(10000))
     t.run("encode", "in.npy", "x.kpdg", "--codec", "eden:bits=3,rounds=3,block=1024", "--seed", "42")

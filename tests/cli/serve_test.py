@@ -385,7 +385,7 @@ def case_bytes_that_are_no_http(t):
 
 def case_ctrl_c_ends_requests_and_frees_the_port(t):
     with serving(t, "--chunk", "1") as s:
-        t.run("serve", MODEL, "--port", s.port, exit=1, err="not free")
+        t.run("serve", MODEL, "--port", s.port, exit=1, err="Address already in use")
         body = {"prompt": "abc" * 60, "max_tokens": 200, "ignore_eos": True, "n": 8}
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             under_way = pool.submit(s.send, "POST", "/v1/completions", body)

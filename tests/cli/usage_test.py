@@ -23,6 +23,14 @@ def case_help_lists_every_command(t):
         assert re.search(rf"^  {verb} +\S", text, re.M), verb
 
 
+def case_help_by_its_other_names(t):
+    help_text = t.run("--help").stdout
+    for args in (["-h"], ["help"]):
+        assert t.run(*args).stdout == help_text, args
+    assert t.run("help", "encode").stdout == t.run("encode", "-h").stdout == t.run("encode", "--help").stdout
+    assert t.run("-V").stdout == t.run("--version").stdout
+
+
 def case_help_of_every_command_goes_to_stdout(t):
     for verb in VERBS:
         done = t.run(verb, "--help", out=r"Example:\n  kpd ")

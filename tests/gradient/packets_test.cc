@@ -155,7 +155,7 @@ TEST(Packets, HostileMessagesAreRefused) {
   EXPECT_KPD_ERROR(kCorruptData, str("byte ", segment, ": segment: "), packetize(seal(word_alone), 1200, "hostile"));
   std::vector<uint8_t> scaled = right;
   store_u16(scaled.data() + record + 14, 3);
-  EXPECT_KPD_ERROR(kUnsupported, "exponent 3", packetize(seal(scaled), 1200, "hostile"));
+  EXPECT_KPD_ERROR(kUnsupported, "byte 88: a tensor with exponent 3", packetize(seal(scaled), 1200, "hostile"));
   for (size_t i = segment; i + 8 < right.size(); i += 7) {
     std::vector<uint8_t> changed = right;
     changed[i] ^= 0x41;

@@ -209,9 +209,8 @@ TEST(Federate, ResumeRefusesOtherSettingsAndWarnsOfAnotherMachine) {
   task.machine = "another";
   options.threads = 2;
   federate(task, options, callbacks);
-  ASSERT_EQ(warnings.size(), 2u);
+  ASSERT_EQ(warnings.size(), 1u) << "threads change no result";
   EXPECT_NE(warnings[0].find("machine toy"), std::string::npos);
-  EXPECT_NE(warnings[1].find("threads 1"), std::string::npos);
 }
 
 TEST(Federate, ResumeRefusesACheckpointOfWrongSizes) {

@@ -112,8 +112,8 @@ gradient::Codec parse_codec(const std::string& text) {
   return as_usage("--codec", [&] { return gradient::Codec::parse(text); });
 }
 
-void CommonOptions::add_seed(CLI::App& app) {
-  add(app, "--seed", seed_text, "S", "seed of all randomness; without it one comes from the system and is printed");
+void CommonOptions::add_seed(CLI::App& app, const char* more) {
+  add(app, "--seed", seed_text, "S", str("seed of all randomness; without it one comes from the system and is printed", more));
 }
 void CommonOptions::add_threads(CLI::App& app) {
   add(app, "--threads", threads_text, "N", "threads (default: one a processor); the result does not depend on it");
@@ -134,7 +134,7 @@ int CommonOptions::threads() const {
 }
 
 void check_option_names(const CLI::App& app, std::span<const std::string> args) {
-  std::vector<std::string> names = {"--help"};
+  std::vector<std::string> names = {"--help", "-h"};
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back(str("--", name));
   }

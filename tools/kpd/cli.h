@@ -79,7 +79,7 @@ struct CommonOptions {
   std::string seed_text, threads_text;
   bool json = false;
 
-  void add_seed(CLI::App& app);
+  void add_seed(CLI::App& app, const char* more = "");
   void add_threads(CLI::App& app);
   void add_json(CLI::App& app);
   // --seed, or a number from the operating system, which is then printed on stderr.

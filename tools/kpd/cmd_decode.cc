@@ -21,6 +21,7 @@ int run_decode(const DecodeArgs& args) {
   require(args.in, "IN", "");
   require(args.out, "OUT", "");
   tensor_format("OUT", args.out);
+  refuse_same_file("OUT", args.out, args.in);
   const int threads = args.common.threads();
 
   const io::MappedFile file = map_input(args.in);
@@ -41,7 +42,7 @@ int run_decode(const DecodeArgs& args) {
     saturated += report.saturated;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  write_tensors(args.out, info.manifest, values);
+  saturated += write_tensors(args.out, info.manifest, values);
 
   if (args.common.json) {
     nlohmann::ordered_json object;
@@ -56,7 +57,7 @@ int run_decode(const DecodeArgs& args) {
   }
   fmt::print("{}: {} numbers in {} tensor{}, {:.3f} s\n", args.out, values.size(), info.manifest.size(),
              info.manifest.size() == 1 ? "" : "s", seconds);
-  if (saturated != 0) fmt::print("  {} numbers beyond the float range were clamped\n", saturated);
+  if (saturated != 0) fmt::print("  {} numbers beyond the range of their type were clamped\n", saturated);
   return kExitOk;
 }
 

@@ -48,6 +48,13 @@ int run_encode(const EncodeArgs& args) {
   options.nonfinite = static_cast<gradient::NonFinite>(parse_choice("--nonfinite", args.nonfinite, kPolicies));
   options.threads = args.common.threads();
   tensor_format("IN", args.in);
+  refuse_same_file("OUT", args.out, args.in);
+  // As `kpd encode *.npy` of a shell would have it, which takes the second file for OUT.
+  for (const std::string_view name : {".npy", ".safetensors", ".f32"}) {
+    if (args.out.ends_with(name))
+      usage("OUT ", args.out, ": would hold compressed bytes, no ", name, " file; expected another name, e.g. ", args.out,
+            ".kpdg");
+  }
   const uint64_t seed = args.common.seed();
 
   const Tensors tensors = read_tensors(args.in);
@@ -61,7 +68,8 @@ int run_encode(const EncodeArgs& args) {
     // What a reader would refuse must not be written.
     gradient::read_stream_info(stream, "encoded");
   } catch (const Error& e) {
-    fail(e.code(), args.in, ": ", e.what());
+    const bool refused = std::string_view(e.what()).ends_with("is not finite");
+    fail(e.code(), args.in, ": ", e.what(), refused ? " (--nonfinite zero or pass takes it)" : "");
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_bytes(args.out, stream);

@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "engines.h"
 #include "federate_plot.h"
+#include "files.h"
 #include "kpd/io/safetensors.h"
 #include "kpd/train/char_lstm.h"
 #include "kpd/train/federate.h"
@@ -336,10 +337,23 @@ void check_engine_options(const FederateArgs& args) {
   if (!args.max_norm.empty()) usage("--max-norm belongs to --comm ENGINE");
 }
 
+// Hours of training must not end at a name.
+void check_outputs(const FederateArgs& args) {
+  if (!args.plot.empty()) {
+    check_plot(args.plot);
+    check_writable("--plot", args.plot);
+  }
+  if (args.checkpoint.empty()) return;
+  check_writable("--checkpoint", args.checkpoint);
+  std::error_code ignored;
+  if (!args.resume && std::filesystem::is_regular_file(args.checkpoint, ignored))
+    usage("--checkpoint ", args.checkpoint, ": the file is there already; continue it with --resume, or remove it");
+}
+
 int run_federate(const FederateArgs& args) {
   check_engine_options(args);
   train::FederateOptions options = parse_options(args);
-  if (!args.plot.empty()) check_plot(args.plot);
+  check_outputs(args);
   keep_freed_memory();
   options.seed = seed_of(args);
   const auto task = load_task(args);
@@ -446,7 +460,7 @@ void add_options(CLI::App& app, FederateArgs& args) {
   args.engine.add(app, kRoundTimeout);
   add(app, "--max-norm", args.max_norm, "NORM", "with --comm: refuse an update that decodes to more than this L2 norm");
   add(app, "--resume", args.resume, "continue from --checkpoint, with the same bits; only --rounds may differ");
-  args.common.add_seed(app);
+  args.common.add_seed(app, "; with --comm 1, for all ranks need the same");
   args.common.add_threads(app);
   args.common.add_json(app);
 }

@@ -54,7 +54,9 @@ uint64_t peak_rss_bytes() {
 std::string read_prompt(const GenerateArgs& args) {
   if (args.prompt_file.empty()) return args.prompt;
   const io::MappedFile file = io::map_file(args.prompt_file);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (text.ends_with('\n')) text.pop_back();  // the line's end, which editors put there, is not the prompt's
+  return text;
 }
 
 // One model, its cache and what the cache holds.
@@ -198,7 +200,7 @@ Command generate_command() {
             auto args = std::make_shared<GenerateArgs>();
             add_positional(app, "MODEL", args->path, "GGUF file or Hugging Face folder");
             CLI::Option* prompt = add(app, "--prompt", args->prompt, "TEXT", "text to continue, or with --chat to answer");
-            add(app, "--prompt-file", args->prompt_file, "FILE", "the same from a file");
+            add(app, "--prompt-file", args->prompt_file, "FILE", "the same from a file, without the end of its last line");
             add(app, "--chat", args->chat, "put the prompt into the model's chat template; without a prompt, converse");
             add(app, "--system", args->system, "TEXT", "system message of a chat");
             add(app, "--chat-template", args->chat_template, "NAME",

@@ -105,6 +105,7 @@ void check_options(const MeanArgs& args) {
   if (!args.out.empty()) {
     tensor_format("--out", args.out);
     if (args.codecs.size() != 1) usage("--out holds one mean; give one --codec");
+    for (const std::string& file : args.files) refuse_same_file("--out", args.out, file);
   }
   if (!args.loss.empty()) {
     for (const std::string& text : args.codecs) check_packets(parse_codec(text), text);
@@ -184,7 +185,7 @@ int run_mean(const MeanArgs& args) {
   std::vector<CodecFigures> figures = run_trials(plan);
   if (plan.keep_mean) {
     const std::vector<float> mean(figures[0].mean.begin(), figures[0].mean.end());
-    write_tensors(args.out, plan.source->manifest(), mean);
+    note_limited(args.out, write_tensors(args.out, plan.source->manifest(), mean));
   }
   for (size_t k = 0; k < figures.size(); ++k) {
     if (plan.repeats > 0) figures[k].speed = measure_speed(plan, plan.codecs[k]);
@@ -212,7 +213,7 @@ void add_options(CLI::App& app, MeanArgs& args) {
   add(app, "--pattern", args.pattern, "NAME", "with --comm: gather, allgather (default) or sra (scatter-reduce-allgather)");
   add(app, "--second", args.second, "SPEC",
       "codec of the second hop of sra (default: the codec, with more bits if vectors agree)");
-  args.common.add_seed(app);
+  args.common.add_seed(app, "; with --comm 1, for all ranks need the same");
   args.common.add_threads(app);
   args.common.add_json(app);
 }

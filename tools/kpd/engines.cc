@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "delegate.h"
+#include "files.h"
 #include "kpd/base/error.h"
 #include "kpd/comm/inprocess.h"
 #include "signals.h"
@@ -46,7 +47,9 @@ Place gloo_place(const EngineOptions& o) {
     const std::string port = place.store.substr(colon + 1);
     if (port.find_first_not_of("0123456789") != std::string::npos) usage("--store ", place.store, ": expected tcp:HOST:PORT");
     parse_count("--store: port", port, 1, 65535);
-  } else if (!place.store.starts_with("file:"))
+  } else if (place.store.starts_with("file:")) {
+    check_writable("--store", place.store.substr(5));
+  } else
     usage("--store ", place.store, ": expected tcp:HOST:PORT or file:PATH, the same for all ranks");
   return place;
 }

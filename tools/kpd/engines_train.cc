@@ -1,5 +1,8 @@
 // tools: the engines of kpd-train (engines.h).
 #include "engines.h"
+
+#include <cstdlib>
+
 #ifdef KPD_HAVE_MPI
 #include "kpd/comm/mpi.h"
 #endif
@@ -32,6 +35,7 @@ std::unique_ptr<comm::Exchange> open_other_engine([[maybe_unused]] const EngineO
   gloo.store_is_served = place.store_is_served;
   gloo.address = options.address;
   gloo.timeout = options.wait();
+  gloo.silence_torch = std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr;
   return train::make_gloo(gloo);
 #else
   return nullptr;

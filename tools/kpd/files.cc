@@ -1,6 +1,13 @@
 // tools: see files.h.
 #include "files.h"
 
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "cli.h"
@@ -64,17 +71,60 @@ void check_holds(std::string_view what, const std::string& path, const gradient:
         "; use .safetensors");
 }
 
-void write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values) {
+void note_limited(const std::string& path, uint64_t limited) {
+  if (limited != 0)
+    std::fprintf(stderr, "note: %s: %llu numbers beyond the range of their type were clamped\n", path.c_str(),
+                 static_cast<unsigned long long>(limited));
+}
+
+void refuse_same_file(std::string_view what, const std::string& out, const std::string& in) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(out, in, ignored)) usage(what, " ", out, ": is the same file as ", in);
+}
+
+void check_writable(std::string_view what, const std::string& path) {
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored))
+    fail(ErrorCode::kIo, what, " ", path, ": there is no folder ", folder.string());
+  if (std::filesystem::is_directory(path, ignored)) fail(ErrorCode::kIo, what, " ", path, ": is a folder, expected a file");
+  // A device is written directly, a file beside its place.
+  const bool exists = std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  if (access(exists ? path.c_str() : folder.c_str(), W_OK) != 0)
+    fail(ErrorCode::kIo, what, " ", path, ": ", std::strerror(errno));
+}
+
+namespace {
+
+// Values that would be rounded to infinity become the largest of the type; those that are infinite stay so.
+uint64_t limit_to(DType dtype, std::span<float> values) {
+  const float most = dtype == DType::kFloat16 ? 65504.0f : std::bit_cast<float>(0x7f7f0000u);
+  uint64_t limited = 0;
+  for (float& v : values) {
+    if (std::fabs(v) <= most || !std::isfinite(v)) continue;
+    v = std::copysign(most, v);
+    ++limited;
+  }
+  return limited;
+}
+
+}  // namespace
+
+uint64_t write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values) {
   const bool keeps_dtypes = io::tensor_format_of(path) == io::TensorFormat::kSafetensors;
   const auto spans = tensor_spans(manifest, values);
   std::vector<std::vector<uint8_t>> converted(manifest.size());
   std::vector<io::TensorEntry> entries;
+  uint64_t limited = 0;
   for (size_t i = 0; i < manifest.size(); ++i) {
     const DType dtype = keeps_dtypes ? manifest[i].dtype : DType::kFloat32;
     const void* data = spans[i].data();
     if (dtype != DType::kFloat32) {
       converted[i].resize(spans[i].size() * dtype_bytes(dtype));
-      store_floats(spans[i], dtype, converted[i].data());
+      std::vector<float> values(spans[i].begin(), spans[i].end());
+      limited += limit_to(dtype, values);
+      store_floats(values, dtype, converted[i].data());
       data = converted[i].data();
     }
     entries.push_back({manifest[i].name, dtype, manifest[i].shape, data, spans[i].size()});
@@ -82,6 +132,7 @@ void write_tensors(const std::string& path, const gradient::Manifest& manifest, 
   const DeferInterrupt defer;
   io::save_tensors(path, entries);
   check_interrupted();
+  return limited;
 }
 
 void write_bytes(const std::string& path, std::span<const uint8_t> bytes) {

@@ -43,8 +43,15 @@ io::MappedFile map_input(const std::string& path);
 // Throws UsageError if the format of `path` cannot hold the manifest: only .safetensors holds more than one tensor.
 void check_holds(std::string_view what, const std::string& path, const gradient::Manifest& manifest);
 // Written beside the target and renamed when complete, so that neither a full disk (Error(kIo)) nor Ctrl-C leaves half a file.
-// safetensors keep the dtypes of the manifest, the others are float32.
-void write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values);
+// safetensors keep the dtypes of the manifest, the others are float32. Returns how many finite values were limited to the range
+// of their type.
+uint64_t write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values);
+// Says on stderr what write_tensors() returned, if it is not 0.
+void note_limited(const std::string& path, uint64_t limited);
+// Throws UsageError where `out` and `in` are one file, by whatever name: writing it would take the only copy of what it holds.
+void refuse_same_file(std::string_view what, const std::string& out, const std::string& in);
+// Throws Error(kIo) naming the option if no file can be made there: said before the work, not after it.
+void check_writable(std::string_view what, const std::string& path);
 void write_bytes(const std::string& path, std::span<const uint8_t> bytes);
 
 }  // namespace kpd::tool

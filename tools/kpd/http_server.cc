@@ -71,8 +71,12 @@ class HttpServer::Implementation : public httplib::Server {
   }
 
   int bind_port(const std::string& host, int port) {
+    errno = 0;
     const int bound = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
-    if (bound < 0) fail(ErrorCode::kIo, "cannot listen on ", host, " port ", port, ": the address or the port is not free");
+    // The library keeps no reason; a host that is not found sets none.
+    if (bound < 0)
+      fail(ErrorCode::kIo, "cannot listen on ", host, " port ", port, ": ",
+           errno != 0 ? std::strerror(errno) : "no such address");
     ::listen(svr_sock_, 512);  // the library asks for a queue of 5
     // A client that leaves between poll() and accept() must not block the loop.
     fcntl(svr_sock_, F_SETFL, fcntl(svr_sock_, F_GETFL) | O_NONBLOCK);

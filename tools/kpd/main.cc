@@ -51,7 +51,7 @@ int print_text(const std::string& text) {
 int run_command(const Command& command, std::vector<std::string> args) {
   if (!command.program.empty()) run_instead(command.program, command.name, args);
   CLI::App app(command.summary, str("kpd ", command.name));
-  app.set_help_flag("--help", "this text");
+  app.set_help_flag("-h,--help", "this text");
   app.get_formatter()->column_width(30);
   std::string footer = "\nExample:";
   for (const std::string& line : command.example) footer += str("\n  ", line);
@@ -59,7 +59,7 @@ int run_command(const Command& command, std::vector<std::string> args) {
   const std::function<int()> run = command.setup(app);
   for (const std::string& arg : args) {
     if (arg == "--") break;
-    if (arg == "--help") return print_text(app.help());
+    if (arg == "--help" || arg == "-h") return print_text(app.help());
   }
   if (command.missing_component) return run();
   check_option_names(app, args);
@@ -91,8 +91,10 @@ int exit_code(ErrorCode code) {
 
 int run_program(const std::vector<std::string>& args) {
   if (args.empty()) usage("a command is missing; `kpd --help` lists them");
-  if (args[0] == "--help") return print_text(general_help());
-  if (args[0] == "--version") return print_text(str("kpd ", kVersion, "\n"));
+  const bool asks = args[0] == "--help" || args[0] == "-h" || args[0] == "help";
+  if (asks && args.size() == 1) return print_text(general_help());
+  if (asks) return run_program({args[1], "--help"});
+  if (args[0] == "--version" || args[0] == "-V") return print_text(str("kpd ", kVersion, "\n"));
   if (args[0].starts_with("-")) {
     constexpr std::string_view kNames[] = {"--help", "--version"};
     const std::string_view near = nearest_word(args[0], kNames);

@@ -78,7 +78,7 @@ class Rank {
     if (figures.last.has_mean) {
       const std::span bytes(reinterpret_cast<const uint8_t*>(mean.data()), mean.size() * sizeof(float));
       figures.replica_hash = hex(sha256(bytes)).substr(0, 16);
-      if (!plan_.out.empty() && rank_ == 0) write_tensors(plan_.out, manifest_, mean);
+      if (!plan_.out.empty() && rank_ == 0) note_limited(plan_.out, write_tensors(plan_.out, manifest_, mean));
     }
     return figures;
   }

@@ -19,6 +19,8 @@ struct GlooOptions {
   std::string address;                // of this host, to be reached by the others; empty: what its name resolves to
   comm::Milliseconds timeout{60000};  // to find each other
   comm::ExchangeLimits limits;
+  // No lines of torch's own on stderr, of which a failed connection has dozens; for the whole process.
+  bool silence_torch = false;
 };
 
 // Waits until all ranks are there. Throws Error(kInvalidArgument) for options that make no sense, Error(kIo) if the ranks do
