@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import time
@@ -80,6 +81,20 @@ def case_a_body_has_a_limit_however_it_comes(t):
         assert statuses(raw(s, post(s, b"a" * (LIMIT + 1)))) == [413]
         assert statuses(raw(s, (head(s, fields=("Transfer-Encoding: chunked",)), b"1;" + b"x" * 200000))) == [413]
         assert memory(s) - before < 4 * LIMIT, (before, memory(s))
+
+
+def case_all_bodies_together_have_a_limit(t):
+    with serving(t) as s:
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(("127.0.0.1", s.port), timeout=60)) for _ in range(9)]
+            for client in clients:  # all stop short of their end
+                with contextlib.suppress(ConnectionError):
+                    client.sendall(head(s, fields=(f"Content-Length: {LIMIT}",)) + b"a" * (LIMIT - 1))
+            answered, _, _ = select.select(clients, [], [], 60)
+            assert answered and statuses(answered[0].recv(65536)) == [503]
+        deadline = time.monotonic() + 60  # they are gone: there is room
+        while statuses(raw(s, post(s))) != [200]:
+            assert time.monotonic() < deadline
 
 
 def case_a_head_has_a_limit(t):

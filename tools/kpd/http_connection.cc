@@ -42,15 +42,17 @@ void address(int socket, Name name, std::string& ip, int& port) {
 
 }  // namespace
 
-Connection::Connection(int socket, const HttpLimits& limits, const std::atomic<bool>& stopping)
+Connection::Connection(int socket, const HttpLimits& limits, const std::atomic<bool>& stopping, std::atomic<size_t>& receiving)
     : socket_(socket),
       limits_(limits),
       stopping_(stopping),
+      receiving_(receiving),
       reader_(
           limits.body_bytes, [this](std::string& to, size_t at_most) { return more(to, at_most); },
           [this] { write_format("HTTP/1.1 100 Continue\r\n\r\n"); }) {}
 
 Connection::~Connection() {
+  release();
   shutdown(socket_, SHUT_RDWR);
   close(socket_);
 }
@@ -70,6 +72,7 @@ bool Connection::wait_for_request() {
 
 void Connection::receive() {
   library_at_ = 0;
+  release();
   try {
     request_ = reader_.next();
     for_library_ = request_.method + " " + request_.target + " HTTP/1.1\r\n\r\n";
@@ -111,6 +114,9 @@ bool Connection::more(std::string& to, size_t at_most) {
     const ssize_t n = recv(socket_, buffer, std::min(at_most, sizeof buffer), MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return false;
+    held_ += static_cast<size_t>(n);
+    if (receiving_ += static_cast<size_t>(n); receiving_ > limits_.receiving_bytes)
+      throw HttpError(503, "too much is being sent to this server at once");
     to.append(buffer, static_cast<size_t>(n));
     return true;
   }

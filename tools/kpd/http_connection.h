@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include <httplib.h>
 
@@ -15,8 +16,9 @@ namespace kpd::tool {
 
 class Connection : public httplib::Stream {
  public:
-  // Closes the socket at its end. `stopping`: the server ends; what is not over a second later is cut off.
-  Connection(int socket, const HttpLimits& limits, const std::atomic<bool>& stopping);
+  // Closes the socket at its end. `stopping`: the server ends; what is not over a second later is cut off. `receiving`: the
+  // bytes of the requests that all connections hold.
+  Connection(int socket, const HttpLimits& limits, const std::atomic<bool>& stopping, std::atomic<size_t>& receiving);
   ~Connection() override;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -45,11 +47,14 @@ class Connection : public httplib::Stream {
   using Clock = std::chrono::steady_clock;
 
   int wait(short events, Clock::time_point deadline);
+  void release() { receiving_ -= std::exchange(held_, 0); }
   bool more(std::string& to, size_t at_most);
 
   int socket_;
   const HttpLimits& limits_;
   const std::atomic<bool>& stopping_;
+  std::atomic<size_t>& receiving_;
+  size_t held_ = 0;  // of receiving_, this one's
   std::optional<Clock::time_point> cut_off_;
   Clock::time_point deadline_;  // of the request that is being received
   RequestReader reader_;

@@ -155,7 +155,7 @@ class HttpServer::Implementation : public httplib::Server {
 
   void serve(int socket) {
     try {
-      Connection connection(socket, limits_, stopping_);
+      Connection connection(socket, limits_, stopping_, receiving_);
       t_connection = &connection;
       for (size_t left = limits_.keep_alive_requests; left > 0 && connection.wait_for_request(); --left) {
         connection.receive();
@@ -172,6 +172,7 @@ class HttpServer::Implementation : public httplib::Server {
 
   HttpLimits limits_;
   std::atomic<bool> stopping_{false};
+  std::atomic<size_t> receiving_{0};
   std::thread thread_;
   mutable std::mutex mutex_;
   std::string failed_;
