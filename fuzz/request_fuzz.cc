@@ -43,6 +43,8 @@ std::vector<std::string> read_all(std::string_view bytes, size_t piece) {
       out.insert(out.end(), {r.method, r.target, r.host, r.origin, r.authorization, r.keep_alive ? "+" : "-", r.body});
       kpd::tool::host_name(r.host);
     }
+  } catch (const kpd::tool::NoRequest&) {
+    out.push_back("end");
   } catch (const kpd::tool::HttpError& e) {
     expect(e.status() >= 400 && e.status() <= 505, "an unknown status");
     out.push_back(std::to_string(e.status()) + e.what());

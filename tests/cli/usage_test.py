@@ -25,7 +25,7 @@ def case_help_lists_every_command(t):
 
 def case_help_by_its_other_names(t):
     help_text = t.run("--help").stdout
-    for args in (["-h"], ["help"]):
+    for args in (["-h"], ["help"], ["help", "help"], ["-h", "-h"]):
         assert t.run(*args).stdout == help_text, args
     assert t.run("help", "encode").stdout == t.run("encode", "-h").stdout == t.run("encode", "--help").stdout
     assert t.run("-V").stdout == t.run("--version").stdout

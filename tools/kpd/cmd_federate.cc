@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <tuple>
 
@@ -353,7 +354,9 @@ void check_outputs(const FederateArgs& args) {
 int run_federate(const FederateArgs& args) {
   check_engine_options(args);
   train::FederateOptions options = parse_options(args);
-  check_outputs(args);
+  // Where ranks are processes only the server writes, and has the folders.
+  const bool one_process = !args.engine.used() || args.engine.comm == "inprocess";
+  if (one_process) check_outputs(args);
   keep_freed_memory();
   options.seed = seed_of(args);
   const auto task = load_task(args);
@@ -371,11 +374,16 @@ int run_federate(const FederateArgs& args) {
 
   Report report(args, options);
   std::optional<Progress> progress;
+  std::mutex progress_mutex;  // ranks of this process may warn before it is there
   const auto clear = [&] {
+    const std::lock_guard lock(progress_mutex);
     if (progress) progress->clear();
   };
   train::FederateCallbacks callbacks;
-  callbacks.on_start = [&](uint64_t total) { progress.emplace("federate", total, "clients"); };
+  callbacks.on_start = [&](uint64_t total) {
+    const std::lock_guard lock(progress_mutex);
+    progress.emplace("federate", total, "clients");
+  };
   callbacks.on_progress = [&](uint64_t units) { progress->tick(units); };
   callbacks.on_evaluation = [&](const train::Evaluation& e) { clear(), report.evaluation(e); };
   callbacks.on_codec_done = [&](const train::CodecResult& r) { clear(), report.codec_done(r); };
@@ -410,6 +418,7 @@ int run_federate(const FederateArgs& args) {
     train::federate_rank(*task, options, quiet, *first, server);
     return kExitOk;
   }
+  if (!one_process) check_outputs(args);
   ranks.erase(ranks.begin());
   const TrainingRanks training(std::move(ranks), *task, options, server, warn);
   // Ends before the ranks of this process, which wait for it; by unwinding if the server fails, which tells MPI not to wait for

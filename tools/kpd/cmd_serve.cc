@@ -73,7 +73,8 @@ std::vector<std::string> host_names(const std::string& host, const std::vector<s
   if (!is_loopback(host) && allowed.empty()) return {};
   std::vector<std::string> names{"localhost", "127.0.0.1", "[::1]"};
   names.push_back(host_name(host.find(':') == std::string::npos ? host : "[" + host + "]"));
-  for (const std::string& name : allowed) {
+  for (std::string name : allowed) {
+    if (std::count(name.begin(), name.end(), ':') > 1 && !name.starts_with('[')) name = "[" + name + "]";
     if (name.empty() || name.find_first_of("/@ ") != std::string::npos || host_name(name).size() != name.size())
       usage("--allowed-host: expected a name or an address without a port, not '", name, "'");
     names.push_back(host_name(name));

@@ -72,11 +72,14 @@ bool Connection::wait_for_request() {
 
 void Connection::receive() {
   library_at_ = 0;
-  release();
+  received_ = 0;
   try {
     request_ = reader_.next();
-    for_library_ = request_.method + " " + request_.target + " HTTP/1.1\r\n\r\n";
+    for_library_ = request_.method + " " + request_.target + (request_.old ? " HTTP/1.0\r\n\r\n" : " HTTP/1.1\r\n\r\n");
+  } catch (const NoRequest&) {
+    ended_ = true;
   } catch (const HttpError& e) {
+    release();
     refusal_ = e;
     request_ = {};
     request_.keep_alive = false;
@@ -114,9 +117,12 @@ bool Connection::more(std::string& to, size_t at_most) {
     const ssize_t n = recv(socket_, buffer, std::min(at_most, sizeof buffer), MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return false;
-    held_ += static_cast<size_t>(n);
-    if (receiving_ += static_cast<size_t>(n); receiving_ > limits_.receiving_bytes)
-      throw HttpError(503, "too much is being sent to this server at once");
+    received_ += static_cast<size_t>(n);
+    if (received_ > RequestReader::kFrameBytes) {
+      held_ += static_cast<size_t>(n);
+      receiving_ += static_cast<size_t>(n);
+      if (receiving_ > limits_.receiving_bytes) throw HttpError(503, "too much is being sent to this server at once");
+    }
     to.append(buffer, static_cast<size_t>(n));
     return true;
   }

@@ -29,8 +29,12 @@ class Connection : public httplib::Stream {
   void receive();
   RawRequest& request() { return request_; }
   const std::optional<HttpError>& refusal() const { return refusal_; }
+  // The client had left without a request.
+  bool ended() const { return ended_; }
   // Takes what a refused client still sends: to close on it would throw away the reply that it has not read yet.
   void drain();
+  // The request is answered, its bytes are gone.
+  void release() { receiving_ -= std::exchange(held_, 0); }
   bool gone() const;
 
   // What the library reads: the request line of what receive() gave, and nothing else of it. The library acts on fields that
@@ -47,19 +51,20 @@ class Connection : public httplib::Stream {
   using Clock = std::chrono::steady_clock;
 
   int wait(short events, Clock::time_point deadline);
-  void release() { receiving_ -= std::exchange(held_, 0); }
   bool more(std::string& to, size_t at_most);
 
   int socket_;
   const HttpLimits& limits_;
   const std::atomic<bool>& stopping_;
   std::atomic<size_t>& receiving_;
-  size_t held_ = 0;  // of receiving_, this one's
+  size_t held_ = 0;      // of receiving_, this one's
+  size_t received_ = 0;  // of the request
   std::optional<Clock::time_point> cut_off_;
   Clock::time_point deadline_;  // of the request that is being received
   RequestReader reader_;
   RawRequest request_;
   std::optional<HttpError> refusal_;
+  bool ended_ = false;
   std::string for_library_;
   size_t library_at_ = 0;
 };

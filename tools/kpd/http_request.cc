@@ -69,13 +69,25 @@ void read_request_line(std::string_view text, RawRequest& request, bool& old) {
     throw HttpError(400, "not a valid path");
 }
 
+// "GET http://host/path", as to a proxy: its authority counts, not the field Host (RFC 9112, 3.2.2).
+void use_authority(RawRequest& request) {
+  const size_t scheme = request.target.find("://");
+  if (scheme == std::string::npos || request.target.starts_with('/')) return;
+  const size_t first = scheme + 3, path = std::min(request.target.find('/', first), request.target.size());
+  request.host = request.target.substr(first, path - first);
+  request.target.erase(0, path);
+  if (request.target.empty()) request.target = "/";
+}
+
 }  // namespace
 
 RawRequest RequestReader::next() {
   frame_left_ = kFrameBytes;
   in_head_ = true;
+  begun_ = false;
   std::string first = line();
   while (first.empty()) first = line();  // some clients end a body with an empty line
+  begun_ = true;
   RawRequest request;
   bool old = false;
   read_request_line(first, request, old);
@@ -88,7 +100,10 @@ RawRequest RequestReader::next() {
   request.origin = fields["origin"];
   request.authorization = fields["authorization"];
   const std::string& connection = fields["connection"];
-  request.keep_alive = old ? lists(connection, "keep-alive") : !lists(connection, "close");
+  // One of HTTP/1.0 that wants its connection kept would have to be told; it gets a new one.
+  request.keep_alive = !old && !lists(connection, "close");
+  request.old = old;
+  use_authority(request);
   read_body(fields, request);
   return request;
 }
@@ -116,7 +131,9 @@ std::string RequestReader::line() {
 void RequestReader::fetch() {
   buffer_.erase(0, at_);
   at_ = 0;
-  if (!more_(buffer_, kReadBytes)) throw HttpError(408, "the request did not arrive whole");
+  if (more_(buffer_, kReadBytes)) return;
+  if (!begun_ && buffer_.find_first_not_of("\r\n") == std::string::npos) throw NoRequest();
+  throw HttpError(408, "the request did not arrive whole");
 }
 
 void RequestReader::read_fields(Fields& fields) {
@@ -154,7 +171,7 @@ void RequestReader::read_body(const Fields& fields, RawRequest& request) {
   if (n > body_bytes_) throw HttpError(413, "the body is too large");
   if (transfer == nullptr && n == 0) return;  // neither: there is no body (RFC 9112, 6.3)
   if (request.method == "GET" || request.method == "HEAD") throw HttpError(400, "a " + request.method + " request has no body");
-  if (expect != nullptr) {
+  if (expect != nullptr && !request.old) {
     if (lower(*expect) != "100-continue") throw HttpError(417, "nothing but 100-continue can be expected");
     if (!has_bytes()) go_on_();
   }

@@ -21,10 +21,14 @@ class HttpError : public std::runtime_error {
   int status_;
 };
 
+// The client ended, or sent nothing in time, before a request began: there is nobody to tell.
+class NoRequest : public std::exception {};
+
 struct RawRequest {
   std::string method, target, body;
   std::string host, origin, authorization;  // of the head only these matter to anyone
   bool keep_alive = true;
+  bool old = false;  // HTTP/1.0
 };
 
 class RequestReader {
@@ -36,7 +40,7 @@ class RequestReader {
   RequestReader(size_t body_bytes, More more, std::function<void()> go_on)
       : body_bytes_(body_bytes), more_(std::move(more)), go_on_(std::move(go_on)) {}
 
-  // Throws HttpError, after which there is no further request: where this one ends is not known.
+  // Throws HttpError, after which there is no further request: where this one ends is not known. Throws NoRequest.
   RawRequest next();
   bool has_bytes() const { return at_ < buffer_.size(); }
 
@@ -58,7 +62,7 @@ class RequestReader {
   std::string buffer_;  // what came beyond what is read: from at_ on
   size_t at_ = 0;
   size_t frame_left_ = 0;
-  bool in_head_ = true;
+  bool in_head_ = true, begun_ = false;
 };
 
 // The host of an authority in lower case, without the port: "[::1]:80" gives "[::1]".

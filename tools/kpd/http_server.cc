@@ -122,11 +122,14 @@ class HttpServer::Implementation : public httplib::Server {
     r.status = reply.status;
     for (const auto& [key, value] : reply.headers) r.set_header(key, value);
     if (!reply.stream) return r.set_content(reply.body, reply.type);
-    r.set_chunked_content_provider(reply.type, [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
+    auto provide = [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
       stream([&](std::string_view text) { return sink.write(text.data(), text.size()); });
       sink.done();
       return true;
-    });
+    };
+    // HTTP/1.0 knows no chunks: there the reply ends with its connection.
+    if (t_connection->request().old) return r.set_content_provider(reply.type, std::move(provide));
+    r.set_chunked_content_provider(reply.type, std::move(provide));
   }
 
   void take_connections() {
@@ -159,9 +162,12 @@ class HttpServer::Implementation : public httplib::Server {
       t_connection = &connection;
       for (size_t left = limits_.keep_alive_requests; left > 0 && connection.wait_for_request(); --left) {
         connection.receive();
+        if (connection.ended()) break;
         const bool last = left == 1 || stopping_.load() || !connection.request().keep_alive;
         bool closed = false;
-        if (!process_request(connection, last, closed, nullptr) || last) break;
+        const bool answered = process_request(connection, last, closed, nullptr);
+        connection.release();
+        if (!answered || last) break;
       }
       if (connection.refusal()) connection.drain();
     } catch (...) {

@@ -29,10 +29,11 @@ using HttpHandler = std::function<HttpReply(const HttpRequest&)>;
 struct HttpLimits {
   size_t connections = 128;  // served at once; others wait
   size_t body_bytes = 16 << 20;
-  size_t receiving_bytes = 128 << 20;  // of the requests of all connections together
-  int request_seconds = 30;            // for the client to send one request
-  int keep_alive_seconds = 5;          // between requests of a connection
-  int write_seconds = 30;              // for the client to take a piece of the reply
+  // Of the requests of all connections together, beside the first 64 KiB of each: a client of little is never shut out.
+  size_t receiving_bytes = 128 << 20;
+  int request_seconds = 30;    // for the client to send one request
+  int keep_alive_seconds = 5;  // between requests of a connection
+  int write_seconds = 30;      // for the client to take a piece of the reply
   size_t keep_alive_requests = 1000;
   // What a request may call this server, as host_name() writes it; empty: anything. A page of another site whose name was made
   // to point here sends that name.

@@ -89,11 +89,16 @@ int exit_code(ErrorCode code) {
   return kExitFailed;
 }
 
+int run_help(const std::string& name) {
+  if (name == "help") return print_text(general_help());
+  arguments() = {"--help"};
+  return run_command(find_command(name), arguments());
+}
+
 int run_program(const std::vector<std::string>& args) {
   if (args.empty()) usage("a command is missing; `kpd --help` lists them");
   const bool asks = args[0] == "--help" || args[0] == "-h" || args[0] == "help";
-  if (asks && args.size() == 1) return print_text(general_help());
-  if (asks) return run_program({args[1], "--help"});
+  if (asks) return args.size() == 1 || args[1].starts_with("-") ? print_text(general_help()) : run_help(args[1]);
   if (args[0] == "--version" || args[0] == "-V") return print_text(str("kpd ", kVersion, "\n"));
   if (args[0].starts_with("-")) {
     constexpr std::string_view kNames[] = {"--help", "--version"};
