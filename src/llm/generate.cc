@@ -95,7 +95,7 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
   }
   g.prefill_seconds = since(start);
   start = Clock::now();
-  TokenStream stream(tokenizer);
+  TokenStream stream(tokenizer, true, options.opens_text);
   StopFilter filter(options.stop);
   const auto ends = tokenizer.end_of_turn();
   const auto put = [&](const std::string& text) {

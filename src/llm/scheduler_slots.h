@@ -15,7 +15,7 @@ struct Running {
       : request(std::move(asked)),
         ticket(std::move(its_ticket)),
         sampler(request.sampling),
-        stream(tokenizer),
+        stream(tokenizer, true, request.opens_text),
         filter(request.stop) {
     for (const TokenId token : request.prompt) sampler.seen(token);
   }

@@ -99,6 +99,14 @@ struct TokenStream::State {
     }
   }
 
+  // As if tokens had come before.
+  void go_on() {
+    for (Step& s : steps) {
+      s.first = false;
+      s.stripped = s.step->start;
+    }
+  }
+
   void give(std::string_view token) {
     for (Step& s : steps) s.budget.add(token.size());
     push(0, token);
@@ -200,8 +208,13 @@ struct TokenStream::State {
   std::vector<Step> steps;
 };
 
-TokenStream::TokenStream(const Tokenizer& tokenizer, bool skip_special)
-    : tokenizer_(tokenizer), skip_special_(skip_special), state_(std::make_unique<State>(tokenizer.parts())) {}
+TokenStream::TokenStream(const Tokenizer& tokenizer, bool skip_special, bool opens_text)
+    : tokenizer_(tokenizer),
+      skip_special_(skip_special),
+      first_(opens_text),
+      state_(std::make_unique<State>(tokenizer.parts())) {
+  if (!opens_text) state_->go_on();
+}
 TokenStream::~TokenStream() = default;
 TokenStream::TokenStream(TokenStream&&) noexcept = default;
 

@@ -98,6 +98,23 @@ TEST_P(Families, BytesOfTokensJoinToTheText) {
   }
 }
 
+// An answer that goes on from a text: the space before its first word is not lost.
+TEST_P(Families, AStreamThatGoesOnGivesTheRestOfTheText) {
+  const std::string name = GetParam();
+  const Tokenizer tokenizer = testing::load_tokenizer(name);
+  const auto ids = tokenizer.encode("The capital of France is Paris, of course.", testing::options_for(name));
+  const std::string whole = tokenizer.decode(ids, false);
+  for (size_t cut = 1; cut < ids.size(); ++cut) {
+    TokenStream first(tokenizer, false), rest(tokenizer, false, /*opens_text=*/false);
+    std::string joined;
+    for (size_t i = 0; i < cut; ++i) joined += first.push(ids[i]);
+    joined += first.finish();
+    for (size_t i = cut; i < ids.size(); ++i) joined += rest.push(ids[i]);
+    joined += rest.finish();
+    EXPECT_EQ(joined, whole) << cut;
+  }
+}
+
 TEST_P(Families, DecodeGivesTheTextBack) {
   const std::string name = GetParam();
   const Tokenizer tokenizer = testing::load_tokenizer(name);

@@ -71,6 +71,7 @@ class Session {
     options_.max_tokens = parse_count("--max-tokens", args.max_tokens.empty() ? "256" : args.max_tokens, 1, 1 << 24);
     options_.chunk = args.model.chunk();
     options_.ignore_eos = args.ignore_eos;
+    options_.opens_text = args.chat;
     options_.context_shift = args.context_shift;
     options_.stop = args.stop;
     options_.sampling = sampling(args);

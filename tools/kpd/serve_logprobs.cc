@@ -25,10 +25,7 @@ size_t character_bytes(char first) {
 
 std::string token_text(const llm::Tokenizer& tokenizer, llm::TokenId token) {
   if (static_cast<size_t>(token) >= tokenizer.vocabulary_size()) return "";
-  // Behind another token: some decoders drop a space at the start of a text.
-  const auto before = tokenizer.find("a");
-  llm::TokenStream stream(tokenizer, false);
-  if (before) stream.push(*before);
+  llm::TokenStream stream(tokenizer, false, /*opens_text=*/false);
   std::string text = stream.push(token);
   text += stream.finish();
   return text;

@@ -13,16 +13,17 @@ std::string token_text(const llm::Tokenizer& tokenizer, llm::TokenId token);
 // Where each token of a text begins, in characters of the text. A token that goes on with a character begins where that does.
 class TextOffsets {
  public:
-  // The text begins `start` characters into a longer one. Special tokens are part of it or not.
-  TextOffsets(const llm::Tokenizer& tokenizer, bool skip_special, size_t start)
-      : tokenizer_(tokenizer), skip_special_(skip_special), at_(start) {}
+  // The text begins `start` characters into what is returned. Special tokens are part of it or not. `opens_text`: no text
+  // stands before it (TokenStream).
+  TextOffsets(const llm::Tokenizer& tokenizer, bool skip_special, bool opens_text, size_t start)
+      : tokenizer_(tokenizer), skip_special_(skip_special), at_(start), opens_text_(opens_text) {}
   size_t next(llm::TokenId token);
 
  private:
   const llm::Tokenizer& tokenizer_;
   bool skip_special_;
   size_t at_;
-  bool opens_text_ = true;
+  bool opens_text_;
   std::string begun_;  // the bytes of a character that is not whole yet
 };
 

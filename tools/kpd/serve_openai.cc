@@ -64,6 +64,7 @@ class Answering {
         request.sampling = query_.sampling;
         request.sampling.seed = seed + i;
         request.ignore_eos = query_.ignore_eos;
+        request.opens_text = query_.chat;
         request.score_prompt = query_.echo && query_.logprobs.has_value();
         request.top_logprobs = query_.logprobs;
         request.client = client;
@@ -71,7 +72,7 @@ class Answering {
         choice.ticket = submit_one(std::move(request));
         choice.prompt = &prompt;
         choice.offsets =
-            std::make_unique<TextOffsets>(service_.tokenizer, true, query_.echo ? count_characters(prompt.text) : 0);
+            std::make_unique<TextOffsets>(service_.tokenizer, true, false, query_.echo ? count_characters(prompt.text) : 0);
         choices_.push_back(std::move(choice));
       }
     }
@@ -216,7 +217,7 @@ class Answering {
     std::vector<size_t> offsets;
     if (with_prompt) {
       scores = c.ticket->result().prompt_scores;
-      TextOffsets of_prompt(tokenizer, false, 0);
+      TextOffsets of_prompt(tokenizer, false, true, 0);
       // What the tokenizer put before the client's text is not in it.
       for (size_t i = 0; i < scores.size(); ++i) offsets.push_back(i < c.prompt->n_added ? 0 : of_prompt.next(scores[i].token));
     }

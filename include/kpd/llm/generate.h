@@ -18,6 +18,7 @@ struct GenerateOptions {
   size_t context = 0;  // tokens of prompt and answer together; 0: what the model was trained for
   size_t chunk = 512;  // prompt tokens per step
   bool ignore_eos = false;
+  bool opens_text = false;        // the answer is a text of its own (chat), not the prompt's continuation
   bool context_shift = false;     // at a full context the older half after the first tokens is taken out, instead of an end
   std::vector<std::string> stop;  // texts that end the answer; not part of it
   SamplingOptions sampling;

@@ -34,6 +34,7 @@ struct Request {
   std::vector<std::string> stop;  // texts that end the answer; not part of it
   SamplingOptions sampling;
   bool ignore_eos = false;
+  bool opens_text = false;             // the answer is a text of its own (chat), not the prompt's continuation
   bool score_prompt = false;           // log-probabilities of the prompt's tokens
   std::optional<size_t> top_logprobs;  // log-probabilities of the answer's tokens, and the n likeliest at each place
   std::string client;                  // whose request: clients take turns in the queue

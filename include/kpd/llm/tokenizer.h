@@ -71,9 +71,11 @@ class Tokenizer {
 
 // Decodes token by token and gives out whole UTF-8 characters only. The pieces joined equal decode() of all tokens. The
 // tokenizer must outlive it. Thread-compatible.
+// `opens_text`: no text stands before it. Decoders of SentencePiece's kind drop the space of a text's first token, which in an
+// answer that goes on from a text belongs there.
 class TokenStream {
  public:
-  explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = true);
+  explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = true, bool opens_text = true);
   ~TokenStream();
   TokenStream(TokenStream&&) noexcept;
 
