@@ -24,7 +24,8 @@ enum class Delivery : uint8_t {
 struct ExchangeLimits {
   uint64_t max_message_bytes = uint64_t{1} << 30;  // a longer message is refused by send() and counts its sender as lost
   // What an engine reads ahead of receive(), over all peers, messages under way included; beyond it only what a receive() waits
-  // for is read. So the memory of a receiver does not grow with the number of its peers.
+  // for is read, and into an empty queue one message of any size. So the memory of a receiver does not grow with the number of
+  // its peers.
   uint64_t max_waiting_bytes = uint64_t{64} << 20;
 };
 
