@@ -295,15 +295,7 @@ void Encoder::Impl::fill_report(EncodeReport& report, uint64_t bytes, const Segm
 }
 
 void Encoder::Impl::prepare(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with) {
-  if (tensors.size() != manifest.size()) {
-    fail(ErrorCode::kInvalidArgument, tensors.size(), " tensors given, the manifest has ", manifest.size());
-  }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].count != plans[i].count) {
-      fail(ErrorCode::kInvalidArgument, "tensor '", manifest[i].name, "' has ", tensors[i].count,
-           " elements, the manifest says ", plans[i].count);
-    }
-  }
+  check_sources(manifest, tensors);
   passed = {};
   if (options.nonfinite == NonFinite::kPass) apply_pass_policy(tensors, passed);
   const bool first = jobs.empty();

@@ -291,6 +291,17 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
   return info;
 }
 
+void check_sources(const Manifest& manifest, std::span<const TensorView> tensors) {
+  if (tensors.size() != manifest.size()) {
+    fail(ErrorCode::kInvalidArgument, tensors.size(), " tensors given, the manifest has ", manifest.size());
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].count == manifest[i].count()) continue;
+    fail(ErrorCode::kInvalidArgument, "tensor '", manifest[i].name, "' has ", tensors[i].count, " elements, the manifest says ",
+         manifest[i].count());
+  }
+}
+
 void check_destinations(const Manifest& manifest, std::span<const std::span<float>> dst) {
   if (dst.size() != manifest.size()) {
     fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");

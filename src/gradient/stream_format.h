@@ -57,6 +57,8 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
 StreamInfo read_header_start(ByteReader& r, const Limits& limits, uint32_t* tensor_count, bool control);
 void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count, StreamInfo& info);
 
+// Throws Error(kInvalidArgument) unless there is one view a tensor, each with the tensor's count.
+void check_sources(const Manifest& manifest, std::span<const TensorView> tensors);
 // Throws Error(kInvalidArgument) unless there is one destination a tensor, each with the tensor's count of floats.
 void check_destinations(const Manifest& manifest, std::span<const std::span<float>> dst);
 // Throws Error(kMismatch) unless run, round, client and base model are the expected ones.

@@ -65,6 +65,14 @@ std::string StopFilter::finish() {
   return out;
 }
 
+std::string StopFilter::finish(TokenStream& stream, FinishReason& reason) {
+  // Two statements: the operands of one + may be taken in either order.
+  std::string tail = push(stream.finish());
+  tail += finish();
+  if (reason == FinishReason::kLength && stopped_) reason = FinishReason::kStop;
+  return tail;
+}
+
 Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
                    std::span<const TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
@@ -126,12 +134,7 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
     const BatchPart batch[] = {{sequence, {token}, {}, BatchPart::Want::kLast, {}}};
     logits = model.forward(batch, cache);
   }
-  // Two statements: the operands of one + may be taken in either order.
-  std::string tail = filter.push(stream.finish());
-  tail += filter.finish();
-  put(tail);
-  // What the last token held back may complete a stop text.
-  if (g.reason == FinishReason::kLength && filter.stopped()) g.reason = FinishReason::kStop;
+  put(filter.finish(stream, g.reason));
   g.decode_seconds = since(start);
   return g;
 }

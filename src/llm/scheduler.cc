@@ -358,12 +358,9 @@ class SchedulerThread {
   // Ends the slot's request; what the cache holds stays.
   void finish(Slot& slot, FinishReason reason) {
     Running& r = *slot.running;
-    // Two statements: the operands of one + may be taken in either order.
-    std::string tail = r.filter.push(r.stream.finish());
-    tail += r.filter.finish();
+    r.result.reason = reason;
+    const std::string tail = r.filter.finish(r.stream, r.result.reason);
     if (!tail.empty()) give(*r.ticket, {tail, std::nullopt});
-    // What the last token held back may complete a stop text.
-    r.result.reason = reason == FinishReason::kLength && r.filter.stopped() ? FinishReason::kStop : reason;
     r.result.tokens = r.answer.size();
     r.result.seconds = since(r.start);
     close(*r.ticket, std::move(r.result));

@@ -244,7 +244,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const GlooOptions& o) {
   const char* const last = o.store.data() + o.store.size();
   const bool good = o.store.starts_with("tcp:") && colon > 4 &&
                     std::from_chars(o.store.data() + colon + 1, last, port).ptr == last && port != 0;
-  if (!good) fail(ErrorCode::kInvalidArgument, "store '", o.store, "': expected tcp:HOST:PORT or file:PATH");
+  if (!good)
+    fail(ErrorCode::kInvalidArgument, "store '", o.store, "': expected tcp:HOST:PORT or file:PATH, the same for all ranks");
   c10d::TCPStoreOptions options;
   options.port = port;
   options.isServer = o.rank == 0 && !o.store_is_served;

@@ -36,7 +36,7 @@ std::unique_ptr<comm::Exchange> open_other_engine([[maybe_unused]] const EngineO
   gloo.address = options.address;
   gloo.timeout = options.wait();
   gloo.silence_torch = std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr;
-  return train::make_gloo(gloo);
+  return as_usage("--store", [&] { return train::make_gloo(gloo); });
 #else
   return nullptr;
 #endif

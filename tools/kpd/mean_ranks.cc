@@ -138,9 +138,7 @@ class Rank {
         "rank", "bytes sent", "nmse", "encode s", "exchange s", "decode s", "total s", "replica hash");
     text += rows;
     for (int r = 1; r < ranks_; ++r) {
-      std::vector<uint8_t> line;
-      const bool came = exchange_.receive(r, kLine, line, timeout_) == comm::Delivery::kReceived;
-      if (!came && !gone(r)) receive(r, kLine);  // throws
+      const std::vector<uint8_t> line = receive(r, kLine, /*may_be_gone=*/true);
       text.append(line.begin(), line.end());
     }
     std::fputs(text.c_str(), stdout);
@@ -182,9 +180,11 @@ class Rank {
     clients.client(static_cast<uint64_t>(rank), dst, plan_.threads);
   }
 
-  std::vector<uint8_t> receive(int from, uint32_t tag) {
+  // `may_be_gone`: nothing comes from a rank without which the mean goes on.
+  std::vector<uint8_t> receive(int from, uint32_t tag, bool may_be_gone = false) {
     std::vector<uint8_t> bytes;
     const comm::Delivery d = exchange_.receive(from, tag, bytes, timeout_);
+    if (d != comm::Delivery::kReceived && may_be_gone && gone(from)) return {};
     if (d == comm::Delivery::kLost) fail(ErrorCode::kIo, "rank ", from, " was lost");
     if (d == comm::Delivery::kTimedOut)
       fail(ErrorCode::kIo, "rank ", from, " did not answer within ", static_cast<double>(timeout_.count()) / 1000, " s");
@@ -201,11 +201,7 @@ class Rank {
       receive(0, kStart);
       return;
     }
-    for (int r = 1; r < ranks_; ++r) {
-      std::vector<uint8_t> ready;
-      const bool came = exchange_.receive(r, kReady, ready, timeout_) == comm::Delivery::kReceived;
-      if (!came && !gone(r)) receive(r, kReady);  // throws
-    }
+    for (int r = 1; r < ranks_; ++r) receive(r, kReady, /*may_be_gone=*/true);
     for (int r = 1; r < ranks_; ++r) exchange_.send(r, kStart, {});
   }
 

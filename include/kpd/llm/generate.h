@@ -42,6 +42,8 @@ class StopFilter {
   // The text that is certain by now; stopped() says whether a stop text was met.
   std::string push(std::string_view text);
   std::string finish();
+  // The end of an answer: what `stream` and the filter still hold. If that completes a stop text, kLength becomes kStop.
+  std::string finish(TokenStream& stream, FinishReason& reason);
   bool stopped() const { return stopped_; }
 
  private:

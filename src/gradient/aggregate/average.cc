@@ -253,14 +253,7 @@ void Averager::Impl::feed(StreamDecoder& to, int from, std::span<const uint8_t> 
 }
 
 void Averager::Impl::check_sizes(std::span<const TensorView> x, std::span<const std::span<float>> mean) const {
-  if (x.size() != manifest.size())
-    fail(ErrorCode::kInvalidArgument, "average: ", x.size(), " tensors given, the manifest has ", manifest.size());
-  for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i].count != manifest[i].count()) {
-      fail(ErrorCode::kInvalidArgument, "average: tensor '", manifest[i].name, "' has ", x[i].count,
-           " elements, the manifest says ", manifest[i].count());
-    }
-  }
+  check_sources(manifest, x);
   if (options.pattern != Pattern::kGather || rank == 0) check_destinations(manifest, mean);
 }
 
