@@ -31,8 +31,13 @@ if(TARGET kpd_train)
   install(FILES cmake/kpdTorch.cmake DESTINATION ${package_dir})
 endif()
 configure_package_config_file(cmake/kpdConfig.cmake.in ${PROJECT_BINARY_DIR}/kpdConfig.cmake INSTALL_DESTINATION ${package_dir})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kpdConfig.cmake ${PROJECT_BINARY_DIR}/kpdConfigVersion.cmake DESTINATION ${package_dir})
+
+# For who links without CMake, e.g. from C.
+file(RELATIVE_PATH KPD_PC_UP "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
+configure_file(cmake/kpd-core.pc.in ${PROJECT_BINARY_DIR}/kpd-core.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/kpd-core.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 foreach(program kpd_program kpd_mpi_program kpd_train_program)
   if(TARGET ${program})

@@ -28,7 +28,7 @@ system uses: take a torch built with the new one (on PyPI, 2.7 and later)")
   endif()
 endif()
 if(kpd_torch_problem)
-  if(DEFINED kpd_FIND_COMPONENTS)  # inside find_package(kpd): the config file reports it
+  if(kpd_inside_package)  # the config file reports it
     return()
   endif()
   message(FATAL_ERROR "kpd::train: ${kpd_torch_problem}")

@@ -1,6 +1,7 @@
 // comm: messages that wait for their receiver (inbox.h).
 #include "comm/inbox.h"
 
+#include "base/deadline.h"
 #include "kpd/base/error.h"
 
 namespace kpd::comm {
@@ -86,7 +87,7 @@ Delivery Inbox::receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, Mil
     wanted_ = from;
     drained_.notify_all();
     const auto settled = [&] { return here() != queues_.end() || p.lost || closed_; };
-    bool in_time = arrived_.wait_for(lock, timeout, settled);
+    bool in_time = arrived_.wait_until(lock, deadline_after(timeout), settled);
     for (bool changed = true; !in_time && changed; in_time = settled()) {
       const uint64_t seen = p.events;
       const Clock::time_point until = p.held_back ? Clock::now() + kHeldBackWait : p.grace;

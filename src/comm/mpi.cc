@@ -15,6 +15,7 @@
 #include <new>
 #include <thread>
 
+#include "base/deadline.h"
 #include "comm/inbox.h"
 #include "kpd/base/error.h"
 
@@ -87,7 +88,7 @@ class Mpi final : public Exchange {
   }
   bool flush(Milliseconds timeout) override {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, timeout, [&] { return unsent_ == 0 || !error_.empty(); }) && unsent_ == 0;
+    return changed_.wait_until(lock, deadline_after(timeout), [&] { return unsent_ == 0 || !error_.empty(); }) && unsent_ == 0;
   }
   Traffic traffic() const override { return inbox_->traffic(); }
 

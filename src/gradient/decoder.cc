@@ -249,6 +249,7 @@ double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& e
 void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
                         std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
   check_destinations(manifest, dst);
+  check_weight(weight);
   open_message(stream, expected, name);
   if (into == Into::kAddRotated) join_rotated_sum(weight, name);
   saturated.assign(scratch.size(), 0);

@@ -128,7 +128,7 @@ struct Encoder::Impl {
 
   // The stream form, chunk by chunk.
   struct Stream {
-    enum Stage { kDone, kHeader, kTensors };
+    enum Stage { kDone, kHeader, kTensors, kGivenUp };
     Stage stage = kDone;
     MessageIds ids;
     std::vector<TensorView> views;
@@ -285,8 +285,10 @@ void Encoder::Impl::fill_report(EncodeReport& report, uint64_t bytes, const Segm
     report.elements += p.count;
     for (const Job& j : p.jobs) {
       report.blocks += j.shape.n_blocks;
-      report.norm2 += j.stats.norm2;
-      report.error2 += j.stats.error2;
+      if (std::isfinite(j.stats.norm2)) {
+        report.norm2 += j.stats.norm2;
+        report.error2 += j.stats.error2;
+      }
       report.reseeded += j.stats.reseeded;
       report.over_limit += j.stats.over_limit;
       report.nonfinite += j.stats.nonfinite;
@@ -296,6 +298,7 @@ void Encoder::Impl::fill_report(EncodeReport& report, uint64_t bytes, const Segm
 
 void Encoder::Impl::prepare(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with) {
   check_sources(manifest, tensors);
+  if (stream.stage != Stream::kDone) stream.stage = Stream::kGivenUp;  // it would go on with this one's plans and keys
   passed = {};
   if (options.nonfinite == NonFinite::kPass) apply_pass_policy(tensors, passed);
   const bool first = jobs.empty();
@@ -366,6 +369,10 @@ uint64_t Encoder::Impl::close_gaps(std::span<uint8_t> dst, uint64_t end) const {
 }
 
 uint64_t Encoder::Impl::next_chunk(std::span<uint8_t> dst, EncodeReport* report) {
+  if (stream.stage == Stream::kGivenUp) {
+    fail(ErrorCode::kInvalidArgument,
+         "next_chunk: the stream was given up, by an error or for another message of this encoder");
+  }
   ByteWriter w(dst);
   if (stream.stage == Stream::kHeader) {
     write_header(w, stream.ids, false, 0, kUnknownLength);
@@ -379,7 +386,9 @@ uint64_t Encoder::Impl::next_chunk(std::span<uint8_t> dst, EncodeReport* report)
       const size_t at = w.size() + (fixed ? 0 : 4);
       if (dst.size() < at + j.max_bytes)
         fail(ErrorCode::kInvalidArgument, "next_chunk: ", dst.size(), " bytes of room, ", at + j.max_bytes, " may be needed");
+      stream.stage = Stream::kGivenUp;  // unless this returns
       encode_job(j, stream.views[stream.tensor], dst.subspan(at, j.max_bytes), scratch[0]);
+      stream.stage = Stream::kTensors;
       if (!fixed) w.u32(static_cast<uint32_t>(j.bytes));
       w.reserve(j.bytes);
     }

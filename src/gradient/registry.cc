@@ -53,17 +53,16 @@ const std::vector<MethodRow>& methods() {
   return rows;
 }
 
+Codec::Codec() : Codec(parse("float32")) {}
+
 Codec Codec::parse(std::string_view spec_text) {
   const Spec spec = Spec::parse(spec_text);
   for (const MethodEntry& m : registry()) {
     if (m.row.name != spec.method()) continue;
     spec.check_keys(m.row.keys);
-    Codec c;
-    c.text_ = spec_text;
-    c.params_ = m.parse(spec);
-    c.params_.method = m.row.id;
-    c.row_ = &methods()[static_cast<size_t>(&m - registry().data())];
-    return c;
+    WireParams params = m.parse(spec);
+    params.method = m.row.id;
+    return {spec_text, params, methods()[static_cast<size_t>(&m - registry().data())]};
   }
   std::vector<std::string_view> names;
   for (const MethodEntry& m : registry()) names.push_back(m.row.name);

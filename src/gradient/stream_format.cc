@@ -2,6 +2,7 @@
 #include "gradient/stream_format.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <unordered_set>
 
@@ -311,6 +312,10 @@ void check_destinations(const Manifest& manifest, std::span<const std::span<floa
     fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", dst[i].size(),
          " floats, expected ", manifest[i].count());
   }
+}
+
+void check_weight(float weight) {
+  if (!std::isfinite(weight)) fail(ErrorCode::kInvalidArgument, "decode: weight ", weight, ", expected a finite number");
 }
 
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name) {

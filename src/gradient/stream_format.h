@@ -61,6 +61,8 @@ void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count
 void check_sources(const Manifest& manifest, std::span<const TensorView> tensors);
 // Throws Error(kInvalidArgument) unless there is one destination a tensor, each with the tensor's count of floats.
 void check_destinations(const Manifest& manifest, std::span<const std::span<float>> dst);
+// Throws Error(kInvalidArgument) for a weight that is not finite, e.g. one divided by a sum of no weights.
+void check_weight(float weight);
 // Throws Error(kMismatch) unless run, round, client and base model are the expected ones.
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name);
 

@@ -149,6 +149,7 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 void StreamDecoder::begin(const MessageIds& expected, float weight, std::span<const std::span<float>> acc) {
   Impl& m = *impl_;
   check_destinations(m.manifest, acc);
+  check_weight(weight);
   m.codecs.begin_message();
   m.expected = expected;
   m.weight = weight;

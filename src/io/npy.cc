@@ -8,6 +8,7 @@
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
+#include "io/saving.h"
 #include "io/text.h"
 
 namespace kpd::io {
@@ -223,6 +224,7 @@ std::vector<uint8_t> npy_header(DType dtype, std::span<const uint64_t> shape) {
 }
 
 void save_npy(const std::string& path, const TensorEntry& tensor) {
+  check_for_saving(path, tensor);
   const std::vector<uint8_t> header = npy_header(tensor.dtype, tensor.shape);
   AtomicFile file(path);
   file.write(header);

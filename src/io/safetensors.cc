@@ -11,6 +11,7 @@
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
 #include "io/json_events.h"
+#include "io/saving.h"
 #include "io/text.h"
 
 namespace kpd::io {
@@ -353,6 +354,7 @@ std::vector<uint8_t> safetensors_header(std::span<const TensorEntry> tensors, co
 }
 
 void save_safetensors(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {
+  for (const TensorEntry& tensor : tensors) check_for_saving(path, tensor);
   std::vector<size_t> order;
   const std::vector<uint8_t> header = safetensors_header(tensors, metadata, order);
   AtomicFile file(path);

@@ -2,6 +2,8 @@
 #include "kpd/io/tensor_entry.h"
 
 #include "kpd/base/error.h"
+#include "io/saving.h"
+#include "io/text.h"
 
 namespace kpd::io {
 
@@ -23,6 +25,16 @@ uint64_t element_count(const std::vector<uint64_t>& shape, const Limits& limits,
     count *= dim;
   }
   return empty ? 0 : count;
+}
+
+void check_for_saving(const std::string& path, const TensorEntry& tensor) {
+  Limits limits;
+  limits.max_elements = UINT64_MAX / 4;  // what we hold may be written; only its consistency is checked
+  const std::string where = str(printable_path(path), ": tensor '", printable(tensor.name), "'");
+  if (element_count(tensor.shape, limits, where) != tensor.count) {
+    fail(ErrorCode::kInvalidArgument, where, " has ", tensor.count, " elements, expected the product of its shape");
+  }
+  if (tensor.data == nullptr && tensor.count > 0) fail(ErrorCode::kInvalidArgument, where, " has no data");
 }
 
 }  // namespace kpd::io

@@ -5,6 +5,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/io/npy.h"
+#include "io/saving.h"
 #include "io/text.h"
 
 namespace kpd::io {
@@ -67,15 +68,7 @@ TensorEntry parse_raw_f32(std::span<const uint8_t> bytes, const std::string& pat
   return entry;
 }
 
-void check_for_saving(const std::string& path, TensorFormat format, std::span<const TensorEntry> tensors) {
-  Limits limits;
-  limits.max_elements = UINT64_MAX / 4;  // what we hold may be written; only its consistency is checked
-  for (const TensorEntry& tensor : tensors) {
-    const std::string where = str(printable_path(path), ": tensor '", printable(tensor.name), "'");
-    if (element_count(tensor.shape, limits, where) != tensor.count) {
-      fail(ErrorCode::kInvalidArgument, where, " has ", tensor.count, " elements, expected the product of its shape");
-    }
-  }
+void check_format(const std::string& path, TensorFormat format, std::span<const TensorEntry> tensors) {
   if (format == TensorFormat::kSafetensors) return;
   if (tensors.size() != 1) {
     fail(ErrorCode::kInvalidArgument, printable_path(path), ": ", tensors.size(), " tensors, expected one for .",
@@ -135,7 +128,7 @@ TensorFile load_tensors(const std::string& path, const Limits& limits) {
 
 void save_tensors(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {
   const TensorFormat format = tensor_format_of(path);
-  check_for_saving(path, format, tensors);
+  check_format(path, format, tensors);
   switch (format) {
     case TensorFormat::kNpy:
       save_npy(path, tensors[0]);
@@ -144,6 +137,7 @@ void save_tensors(const std::string& path, std::span<const TensorEntry> tensors,
       save_safetensors(path, tensors, metadata);
       return;
     case TensorFormat::kRawF32:
+      check_for_saving(path, tensors[0]);
       write_file(path, {static_cast<const uint8_t*>(tensors[0].data), tensors[0].count * sizeof(float)});
       return;
   }

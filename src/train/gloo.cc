@@ -18,6 +18,7 @@
 #include <span>
 #include <thread>
 
+#include "base/deadline.h"
 #include "comm/inbox.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
@@ -100,7 +101,7 @@ class Gloo final : public comm::Exchange {
   }
   bool flush(Milliseconds timeout) override {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, timeout, [&] { return all_idle(); });
+    return changed_.wait_until(lock, deadline_after(timeout), [&] { return all_idle(); });
   }
   comm::Traffic traffic() const override { return inbox_.traffic(); }
 

@@ -150,5 +150,16 @@ TEST(Inbox, AnEmptyInboxTakesAMessageOfAnySize) {
   EXPECT_TRUE(inbox.try_reserve(2, 1));
 }
 
+TEST(InProcess, WaitsForEverIfAsked) {
+  auto group = make_inprocess_group(2);
+  std::thread one([&] {
+    std::this_thread::sleep_for(kShort);
+    group[1]->send(0, 1, {5});
+  });
+  Bytes b;
+  EXPECT_EQ(group[0]->receive(1, 1, b, Milliseconds::max()), Delivery::kReceived);
+  one.join();
+}
+
 }  // namespace
 }  // namespace kpd::comm

@@ -368,5 +368,96 @@ TEST(Averaging, DitheredRoundsGoOnAfterAnError) {
   other.join();
 }
 
+TEST(Averaging, AnotherSecretIsNamed) {
+  auto group = comm::make_inprocess_group(2);
+  std::thread other(
+      [&] { EXPECT_THROW(Averager(*group[1], kManifest, Codec::parse("drive"), RunSecret::from_seed(2)), Error); });
+  EXPECT_KPD_ERROR(kMismatch, "rank 1 averages with another secret",
+                   Averager(*group[0], kManifest, Codec::parse("drive"), RunSecret::from_seed(1)));
+  other.join();
+}
+
+// Runs `of(rank)` for two ranks side by side.
+void two_ranks(const std::function<void(comm::Exchange&)>& of) {
+  auto group = comm::make_inprocess_group(2);
+  std::thread other([&] {
+    of(*group[1]);
+    group[1].reset();
+  });
+  of(*group[0]);
+  group[0].reset();
+  other.join();
+}
+
+TEST(Averaging, WhatIsNotFiniteCountsAsZeroIfAsked) {
+  for (const Pattern pattern : {Pattern::kGather, Pattern::kAllgather, Pattern::kSra}) {
+    for (const char* codec : {"eden:bits=8", "float32"}) {
+      two_ranks([&](comm::Exchange& exchange) {
+        AverageOptions options;
+        options.pattern = pattern;
+        options.nonfinite = NonFinite::kZero;
+        Averager averager(exchange, kManifest, Codec::parse(codec), RunSecret::from_seed(3), options);
+        Model x = model_of(7), mean = model_of(0);
+        if (exchange.rank() == 1) {
+          for (auto& t : x.tensors) t.front() = t.back() = std::numeric_limits<float>::quiet_NaN();
+        }
+        const AverageReport report = averager.average(0, x.views(), mean.spans());
+        EXPECT_EQ(report.ranks, report.has_mean ? 2u : 0u);
+        EXPECT_EQ(report.total_weight, report.has_mean ? 2u : 0u);
+        if (!report.has_mean) return;
+        const Model clean = model_of(7);
+        for (size_t t = 0; t < kManifest.size(); ++t) {
+          EXPECT_NEAR(mean.tensors[t].front(), clean.tensors[t].front() / 2, .1) << pattern_name(pattern) << codec;
+          EXPECT_NEAR(mean.tensors[t].back(), clean.tensors[t].back() / 2, .1) << pattern_name(pattern) << codec;
+        }
+      });
+    }
+  }
+  auto group = comm::make_inprocess_group(1);
+  AverageOptions options;
+  options.nonfinite = NonFinite::kPass;
+  EXPECT_KPD_ERROR(kInvalidArgument, "nonfinite=pass",
+                   Averager(*group[0], kManifest, Codec::parse("drive"), RunSecret(), options));
+}
+
+TEST(Averaging, AnAveragerThatFailedGoesNoFurther) {
+  for (const Pattern pattern : {Pattern::kGather, Pattern::kAllgather, Pattern::kSra}) {
+    two_ranks([&](comm::Exchange& exchange) {
+      AverageOptions options;
+      options.pattern = pattern;
+      options.timeout = comm::Milliseconds(1000);
+      Averager averager(exchange, kManifest, Codec::parse("eden:bits=4"), RunSecret::from_seed(3), options);
+      Model x = model_of(7), mean = model_of(0);
+      x.tensors[0][exchange.rank() == 1 ? 5 : 6] = std::numeric_limits<float>::infinity();
+      EXPECT_THROW(averager.average(0, x.views(), mean.spans()), Error);
+      x = model_of(7);
+      if (pattern == Pattern::kGather) {
+        EXPECT_EQ(averager.average(1, x.views(), mean.spans()).has_mean, exchange.rank() == 0);
+      } else {
+        EXPECT_KPD_ERROR(kInvalidArgument, "has to be opened anew", averager.average(1, x.views(), mean.spans()));
+      }
+    });
+  }
+}
+
+TEST(Averaging, TheMeanMayTakeThePlaceOfItsInput) {
+  for (const Pattern pattern : {Pattern::kGather, Pattern::kAllgather, Pattern::kSra}) {
+    Model means[2];
+    for (const bool in_place : {false, true}) {
+      two_ranks([&](comm::Exchange& exchange) {
+        AverageOptions options;
+        options.pattern = pattern;
+        Averager averager(exchange, kManifest, Codec::parse("eden:bits=4"), RunSecret::from_seed(3), options);
+        Model x = model_of(exchange.rank()), apart = model_of(5);
+        Model& mean = in_place ? x : apart;
+        const bool sends_only = pattern == Pattern::kGather && exchange.rank() > 0;  // it needs no room
+        averager.average(0, x.views(), sends_only ? std::vector<std::span<float>>() : mean.spans());
+        if (exchange.rank() == 0) means[in_place ? 1 : 0] = mean;
+      });
+    }
+    EXPECT_EQ(means[0].tensors, means[1].tensors) << pattern_name(pattern);
+  }
+}
+
 }  // namespace
 }  // namespace kpd::gradient

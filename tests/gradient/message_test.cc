@@ -498,5 +498,37 @@ TEST(Message, ChunkBoundHoldsWhereNanTravels) {
   EXPECT_EQ(read_stream_info(bytes).tensors.at(0).params.method, 0);
 }
 
+TEST(Message, ATensorThatPassesNanDoesNotHideTheErrorOfOthers) {
+  const std::vector<float> x = normal_vector(100000, 4);
+  std::vector<float> y = normal_vector(100, 5);
+  y[3] = std::numeric_limits<float>::quiet_NaN();
+  const Manifest manifest = {{"x", DType::kFloat32, {x.size()}}, {"y", DType::kFloat32, {y.size()}}};
+  Encoder e(manifest, Codec::parse("eden:bits=1"), RunSecret::from_seed(9), {1, NonFinite::kPass});
+  std::vector<uint8_t> bytes(e.max_bytes());
+  const TensorView views[] = {TensorView{std::span<const float>(x)}, TensorView{std::span<const float>(y)}};
+  EncodeReport report;
+  e.encode_message(views, kIds, bytes, &report);
+  EXPECT_NEAR(report.vnmse(), .57, .02);
+  EXPECT_EQ(report.nonfinite, 1u);
+}
+
+TEST(Message, WeightsAreFinite) {
+  const Model m = make_model();
+  const std::vector<uint8_t> message = encode(m, "eden", kIds);
+  Decoder d(m.manifest, RunSecret::from_seed(9));
+  std::vector<std::vector<float>> out = m.like(0);
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_KPD_ERROR(kInvalidArgument, "weight inf", d.decode_add(message, kIds, inf, spans(out)));
+  EXPECT_KPD_ERROR(kInvalidArgument, "nan, expected a finite", d.decode_add(message, kIds, inf - inf, spans(out)));
+  EXPECT_EQ(out, m.like(0)) << "nothing was added";
+}
+
+TEST(Message, ACodecIsFloat32UnlessItIsSaid) {
+  const Codec codec;
+  EXPECT_EQ(codec.text(), "float32");
+  EXPECT_EQ(codec.row().name, "float32");
+  EXPECT_EQ(codec.params(), Codec::parse("float32").params());
+}
+
 }  // namespace
 }  // namespace kpd::gradient

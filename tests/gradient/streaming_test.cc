@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
+#include "base/expect_error.h"
 #include "gradient/round_trip.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/kpd_gradient.h"
@@ -178,6 +180,35 @@ TEST(CApi, EncodesDecodesAndReports) {
   kpd_encoder_free(encoder);
   kpd_decoder_free(decoder);
   kpd_encoder_free(nullptr);
+}
+
+TEST(Streaming, AStreamEndsWithAnotherMessageOfItsEncoder) {
+  const Model model(1);
+  Encoder encoder(kModel, Codec::parse("eden:bits=4"), RunSecret::from_seed(4));
+  std::vector<uint8_t> chunk(encoder.max_chunk_bytes()), message(encoder.max_bytes());
+  encoder.begin_stream(model.views, {1, 2, 3, 4, 5});
+  encoder.next_chunk(chunk);
+  encoder.next_chunk(chunk);
+  encoder.encode_message(model.views, {1, 3, 3, 4, 5}, message);
+  EXPECT_KPD_ERROR(kInvalidArgument, "the stream was given up", encoder.next_chunk(chunk));
+  const std::vector<uint8_t> again = stream_of(encoder, model, {1, 2, 3, 4, 5});
+  EXPECT_NO_THROW(read_stream_info(again));
+  EXPECT_EQ(encoder.next_chunk(chunk), 0u) << "one that is complete stays so";
+}
+
+TEST(Streaming, AnErrorInAStreamEndsIt) {
+  Model model(1);
+  model.tensors[3][5] = std::numeric_limits<float>::quiet_NaN();
+  Encoder encoder(kModel, Codec::parse("eden:bits=4"), RunSecret::from_seed(4));
+  EXPECT_KPD_ERROR(kInvalidArgument, "'b': element 5 is not finite", stream_of(encoder, model, {}));
+  std::vector<uint8_t> chunk(encoder.max_chunk_bytes());
+  EXPECT_KPD_ERROR(kInvalidArgument, "the stream was given up", encoder.next_chunk(chunk));
+}
+
+TEST(Streaming, WeightsAreFinite) {
+  StreamDecoder decoder(kModel, RunSecret::from_seed(4));
+  Sum sum;
+  EXPECT_KPD_ERROR(kInvalidArgument, "weight inf", decoder.begin({}, std::numeric_limits<float>::infinity(), sum.spans));
 }
 
 }  // namespace

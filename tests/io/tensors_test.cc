@@ -97,6 +97,12 @@ TEST_F(Tensors, SavingRefusesWhatTheFormatCannotHold) {
   TensorEntry wrong = entry();
   wrong.count = 5;
   EXPECT_KPD_ERROR(kInvalidArgument, "has 5 elements, expected the product", save_tensors(path("a.safetensors"), List{wrong}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "has 5 elements, expected the product",
+                   save_safetensors(path("a.safetensors"), List{wrong}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "has 5 elements, expected the product", save_npy(path("a.npy"), wrong));
+  TensorEntry none = entry();
+  none.data = nullptr;
+  EXPECT_KPD_ERROR(kInvalidArgument, "has no data", save_npy(path("a.npy"), none));
   EXPECT_TRUE(names().empty()) << "nothing is written";
   save_tensors(path("a.npy"), List{half});
   EXPECT_EQ(load_tensors(path("a.npy")).tensors[0].dtype, DType::kFloat16);

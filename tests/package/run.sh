@@ -23,9 +23,19 @@ components="core;io"
 for component in ${components//;/ }; do
   "$work/out/use_$component"
 done
-if [ -x "$work/installed/bin/kpd" ]; then
-  "$work/installed/bin/kpd" --version
-fi
+# From C, by CMake and without.
+"$cmake" -G Ninja -S "$work/project/from_c" -B "$work/out_c" -DCMAKE_PREFIX_PATH="$work/installed" -DEXAMPLE="$source_root/examples/average.c" \
+  -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
+"$cmake" --build "$work/out_c"
+"$work/out_c/average"
+PKG_CONFIG_PATH=$(dirname "$(find "$work/installed" -name kpd-core.pc)")
+export PKG_CONFIG_PATH
+# shellcheck disable=SC2046  # options are words
+cc "$source_root/examples/average.c" -o "$work/average" $(pkg-config --static --cflags --libs kpd-core)
+"$work/average"
+for program in kpd kpd-mpi kpd-train; do
+  [ ! -x "$work/installed/bin/$program" ] || "$work/installed/bin/$program" --version
+done
 
 # The torch folder may lie beside the build folder; it is named on purpose.
 package=$(dirname "$(find "$work/installed" -name kpdConfig.cmake)")

@@ -209,8 +209,11 @@ TEST(Remote, AStopAbandonsTheRound) {
     rank.join();
     EXPECT_EQ(result.stopped, !resume);
     EXPECT_EQ(result.codecs.at(0).dropped, 0u);
-    if (resume) EXPECT_EQ(result.codecs.at(0).model, straight.codecs.at(0).model);
-    if (!resume) EXPECT_LT(result.codecs.at(0).rounds, options.rounds);
+    if (resume) {
+      EXPECT_EQ(result.codecs.at(0).model, straight.codecs.at(0).model);
+    } else {
+      EXPECT_LT(result.codecs.at(0).rounds, options.rounds);
+    }
     stopped = false;
   }
 }

@@ -293,7 +293,7 @@ uint64_t seed_of(const FederateArgs& args) {
 
 train::ServerOptions server_options(const FederateArgs& args) {
   train::ServerOptions server;
-  server.timeout = args.engine.wait(kRoundTimeout);
+  server.timeout = args.engine.wait();
   read_real("--max-norm", args.max_norm, server.max_norm, 1e-30, 1e30);
   return server;
 }

@@ -49,6 +49,7 @@ Place gloo_place(const EngineOptions& o) {
 }  // namespace
 
 void EngineOptions::add(CLI::App& app, int command_timeout) {
+  default_timeout = command_timeout;
   tool::add(app, "--comm", comm, "ENGINE", "run over an engine: inprocess (threads), mpi (under mpirun) or gloo (torchrun's)");
   tool::add(app, "--ranks", ranks, "N", "how many ranks (inprocess: default 4; gloo: default $WORLD_SIZE)");
   tool::add(app, "--rank", rank, "R", "this process's rank (gloo; default $RANK)");
@@ -66,8 +67,8 @@ void EngineOptions::refuse_others() const {
   }
 }
 
-comm::Milliseconds EngineOptions::wait(double default_seconds) const {
-  const double seconds = timeout.empty() ? default_seconds : parse_real("--timeout", timeout, 0.001, 1e6);
+comm::Milliseconds EngineOptions::wait() const {
+  const double seconds = timeout.empty() ? default_timeout : parse_real("--timeout", timeout, 0.001, 1e6);
   return comm::Milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 

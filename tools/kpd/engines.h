@@ -14,10 +14,11 @@ namespace kpd::tool {
 // The options of every command that runs over an engine.
 struct EngineOptions {
   std::string comm, ranks, rank, store, address, timeout;
+  double default_timeout = 60;  // seconds
   void add(CLI::App& app, int command_timeout = 60);
   bool used() const { return !comm.empty(); }
-  void refuse_others() const;                                  // without --comm: throws UsageError for one that was given
-  comm::Milliseconds wait(double default_seconds = 60) const;  // --timeout
+  void refuse_others() const;       // without --comm: throws UsageError for one that was given
+  comm::Milliseconds wait() const;  // --timeout
 };
 
 // How one process takes part.

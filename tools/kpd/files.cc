@@ -122,9 +122,9 @@ uint64_t write_tensors(const std::string& path, const gradient::Manifest& manife
     const void* data = spans[i].data();
     if (dtype != DType::kFloat32) {
       converted[i].resize(spans[i].size() * dtype_bytes(dtype));
-      std::vector<float> values(spans[i].begin(), spans[i].end());
-      limited += limit_to(dtype, values);
-      store_floats(values, dtype, converted[i].data());
+      std::vector<float> in_range(spans[i].begin(), spans[i].end());
+      limited += limit_to(dtype, in_range);
+      store_floats(in_range, dtype, converted[i].data());
       data = converted[i].data();
     }
     entries.push_back({manifest[i].name, dtype, manifest[i].shape, data, spans[i].size()});

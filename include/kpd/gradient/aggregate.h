@@ -55,37 +55,43 @@ struct AverageOptions {
   Pattern pattern = Pattern::kAllgather;
   // Of kSra's second hop. None: the first codec, for eden with bits + .5 log2(n rho) (at least its own, at most 8), where rho
   // is measured by the shard's owner.
-  std::optional<Codec> second;
+  std::optional<Codec> second{};
   uint64_t run = 0;
   uint64_t weight = 1;  // of this rank
   int threads = 1;
   comm::Milliseconds timeout{60000};  // of one wait for one rank
+  // What becomes of this rank's NaN and Inf: kRefuse, or kZero as mixed-precision training may want it. A mean passes none:
+  // kPass is Error(kInvalidArgument).
+  NonFinite nonfinite = NonFinite::kRefuse;
   // kGather: rank 0 goes on without ranks that fail; only then have these meaning.
-  AggregatorOptions aggregator;
+  AggregatorOptions aggregator{};
 };
 
 struct AverageReport {
   AverageClock clock;
   double seconds_total = 0;
   uint64_t sent_bytes = 0, received_bytes = 0;
-  uint64_t ranks = 0;  // in the mean
+  uint64_t ranks = 0;  // in the mean; 0 where there is none, as its total weight is
   uint64_t total_weight = 0;
   double second_bits = 0;         // of this rank's shard (kSra)
   bool has_mean = false;          // false on the senders of kGather, and if no rank was accepted
   std::vector<Verdict> verdicts;  // kGather, rank 0: one a rank
 };
 
-// One rank's part in averages of one manifest, again and again. Thread-compatible; uses options.threads threads inside.
+// One rank's part in averages of one manifest, again and again. Thread-compatible; uses options.threads threads inside. Two
+// averagers may share an exchange one after the other, or where every rank calls them in the same order.
 class Averager {
  public:
-  // Greets all ranks, to find out whether they mean the same: throws Error(kMismatch) naming the rank and what differs,
-  // Error(kIo) for a rank that is lost or silent. `exchange` must outlive the averager.
+  // Greets all ranks, to find out whether they mean the same (tensors, run, secret, pattern, codecs): throws Error(kMismatch)
+  // naming the rank and what differs, Error(kIo) for a rank that is lost or silent. `exchange` must outlive the averager.
   Averager(comm::Exchange& exchange, Manifest manifest, Codec codec, RunSecret secret, AverageOptions options = {});
   ~Averager();
 
-  // mean[i] (manifest[i].count() floats) = the weighted mean of all ranks' x[i]. All ranks call it with the same round. Except
-  // for rank 0 of kGather, a rank that is lost, silent or sends wrong bytes ends the average with an Error that names it; mean
-  // is then undefined.
+  // mean[i] (manifest[i].count() floats) = the weighted mean of all ranks' x[i]; it may be x's own memory, and the senders of
+  // kGather need give none. All ranks call it with the same round. Except for rank 0 of kGather, a rank that is lost, silent or
+  // sends wrong bytes ends the average with an Error that names it; mean is then undefined. After an Error of kAllgather or
+  // kSra, other than one about sizes, parts of messages may be under way: the averager refuses to go on, and its exchange has
+  // to be opened anew on all ranks.
   AverageReport average(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
 
  private:

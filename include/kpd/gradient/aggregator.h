@@ -54,7 +54,7 @@ void authenticate(std::span<uint8_t> message, const MacFunction& mac);
 
 struct AggregatorOptions {
   int threads = 1;
-  Limits limits;
+  Limits limits{};
   uint64_t max_weight = uint64_t{1} << 32;  // of one client
   // Of one update, |decoded|. Norm times weight is at most 2^100 in any case (2^80 with sum_rotated), so that no sum leaves the
   // float range.
@@ -62,8 +62,8 @@ struct AggregatorOptions {
   bool sum_rotated = false;  // codes with dither=shared: one inverse rotation a round instead of one a client
   // If set, what every tensor must be compressed by (a tensor with NaN or Inf may travel as float32). Without it clients choose
   // freely; required with sum_rotated, where a first message with other blocks would shut out all others.
-  std::optional<Codec> codec;
-  MacFunction mac;  // empty: the field is ignored
+  std::optional<Codec> codec{};
+  MacFunction mac{};  // empty: the field is ignored
 };
 
 struct RoundReport {

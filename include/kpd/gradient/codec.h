@@ -52,6 +52,7 @@ const std::vector<MethodRow>& methods();
 // A parsed and checked spec.
 class Codec {
  public:
+  Codec();  // float32
   // Throws Error(kInvalidArgument) naming the position and the nearest method, key or choice.
   static Codec parse(std::string_view spec_text);
   const std::string& text() const { return text_; }
@@ -63,9 +64,11 @@ class Codec {
   double limit_vnmse() const;
 
  private:
+  Codec(std::string_view text, const WireParams& params, const MethodRow& row) : text_(text), params_(params), row_(&row) {}
+
   std::string text_;
   WireParams params_;
-  const MethodRow* row_ = nullptr;
+  const MethodRow* row_;
 };
 
 }  // namespace kpd::gradient

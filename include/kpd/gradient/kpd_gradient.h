@@ -2,7 +2,8 @@
  *
  * Functions that can fail return 0, or a positive code (the values of kpd::ErrorCode in kpd/base/error.h) and, if `error` is
  * not NULL, a sentence of at most error_bytes - 1 characters in it. Handles are thread-compatible: one thread at a time each.
- * After the first call of a size encode and decode allocate nothing. Format: docs/format/gradient.md. */
+ * After the first call of a size encode and decode allocate nothing. Format: docs/format/gradient.md. Link with kpd::core by
+ * CMake, or with what `pkg-config --static --libs kpd-core` prints. */
 #ifndef KPD_GRADIENT_KPD_GRADIENT_H_
 #define KPD_GRADIENT_KPD_GRADIENT_H_
 
@@ -50,7 +51,7 @@ KPD_API int kpd_peek(const kpd_decoder* decoder, const uint8_t* message, uint64_
 /* dst[i] = decoded. */
 KPD_API int kpd_decode(kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, const kpd_message_ids* expected,
                        float* const* dst, char* error, size_t error_bytes);
-/* acc[i] += weight * decoded. */
+/* acc[i] += weight * decoded, for a finite weight. */
 KPD_API int kpd_decode_add(kpd_decoder* decoder, const uint8_t* message, uint64_t bytes, const kpd_message_ids* expected,
                            float weight, float* const* acc, char* error, size_t error_bytes);
 

@@ -39,7 +39,8 @@ struct MessageIds {
   uint64_t weight = 1;  // e.g. the number of examples behind the update
 };
 
-// Both sides share this; never on the wire. With an all-zero secret the rotations are predictable from the ids.
+// Both sides share this; never on the wire. With an all-zero secret the rotations are predictable from the ids. A message tells
+// nothing of it: with another secret than its sender's it is accepted and decodes to noise.
 struct RunSecret {
   std::array<uint8_t, 32> bytes{};
   static RunSecret from_seed(uint64_t seed);
@@ -60,6 +61,7 @@ struct EncodeOptions {
 struct EncodeReport {
   uint64_t elements = 0;
   uint64_t stream_bytes = 0;
+  // Both without the segments that hold a value that is not finite (nonfinite=pass), which travel exactly.
   double norm2 = 0;   // sum of squares of the input
   double error2 = 0;  // sum of squares of (decoded - input), by S^2|q|^2 - 2S<y,q> + |y|^2
   uint64_t blocks = 0;
@@ -89,7 +91,8 @@ class Encoder {
                        EncodeReport* report = nullptr);
   // Streaming form of the same message, for overlap with a transport: begin_stream(), then next_chunk() until it returns 0.
   // Chunks are the header, then one segment (64 blocks) at a time, then the checksum; joined they are one stream, whose total
-  // length field says "unknown". The tensors must stay unchanged meanwhile. dst.size() >= max_chunk_bytes().
+  // length field says "unknown". The tensors must stay unchanged meanwhile. dst.size() >= max_chunk_bytes(). Encoding anything
+  // else, or an Error about a tensor's values, gives the stream up: next_chunk() then throws Error(kInvalidArgument).
   void begin_stream(std::span<const TensorView> tensors, const MessageIds& ids);
   uint64_t max_chunk_bytes() const;
   uint64_t next_chunk(std::span<uint8_t> dst, EncodeReport* report = nullptr);
@@ -129,7 +132,7 @@ StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view na
 
 struct DecodeOptions {
   int threads = 1;
-  Limits limits;
+  Limits limits{};
 };
 
 struct DecodeReport {
@@ -155,15 +158,16 @@ class Decoder {
   // Error(kMismatch).
   void decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
               DecodeReport* report = nullptr, std::string_view name = "message");
-  // acc[i] += weight * decoded. The message is checked as a whole (checksum, ids, every segment's structure that can be checked
-  // without decoding) before acc is touched; if a segment then proves corrupt the Error says so and acc is undefined.
+  // acc[i] += weight * decoded, for a finite weight (else Error(kInvalidArgument)). The message is checked as a whole
+  // (checksum, ids, every segment's structure that can be checked without decoding) before acc is touched; if a segment then
+  // proves corrupt the Error says so and acc is undefined.
   void decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                   std::span<const std::span<float>> acc, DecodeReport* report = nullptr, std::string_view name = "message");
 
   // For codes with dither=shared, whose clients of one run and round share their rotations: acc[i] += weight * decoded before
-  // the inverse rotation. After the last client finish_rotated() applies that inverse once. All messages between two
-  // finish_rotated() must agree in run, round, block and rounds (Error(kMismatch)); other codes throw Error(kUnsupported).
-  // Tensors too short to be coded are summed as they are.
+  // the inverse rotation. After the last client finish_rotated() applies that inverse once, to all that is in acc: it starts at
+  // 0, and nothing else is added to it before. All messages between two finish_rotated() must agree in run, round, block and
+  // rounds (Error(kMismatch)); other codes throw Error(kUnsupported). Tensors too short to be coded are summed as they are.
   void decode_rotated_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                           std::span<const std::span<float>> acc, DecodeReport* report = nullptr,
                           std::string_view name = "message");

@@ -26,9 +26,10 @@ struct PacketSet {
   uint64_t total_bytes() const { return control.size() + payload_bytes + 16 * static_cast<uint64_t>(packets.size()); }
 };
 
-// Cuts a message (not a file) into packets of about max_payload_bytes of codes (64..60000). Needs no secret. Methods: eden
-// without dither and allocate; tensors that travel as float32 go into the control part. Error(kUnsupported) for other methods,
-// else as for reading a message.
+// Cuts a message (not a file) into packets of at most max_payload_bytes of codes (64..60000), beside which they have 16
+// bytes; in blocks so large that 4,096 packets for 64 of them do not suffice they are larger. Needs no
+// secret. Methods: eden without dither and allocate; tensors that travel as float32 go into the control part.
+// Error(kUnsupported) for other methods, else as for reading a message.
 PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes = 1200, std::string_view name = "message",
                     const Limits& limits = {});
 

@@ -23,6 +23,7 @@ TensorEntry parse_npy(std::span<const uint8_t> bytes, std::string_view name, con
 // The bytes before the data (version 1.0, data aligned to 64). Throws Error(kInvalidArgument) for bfloat16, which .npy lacks.
 std::vector<uint8_t> npy_header(DType dtype, std::span<const uint64_t> shape);
 
+// Throws Error(kInvalidArgument) where count is not the product of the shape.
 void save_npy(const std::string& path, const TensorEntry& tensor);
 
 }  // namespace kpd::io

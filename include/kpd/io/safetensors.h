@@ -32,6 +32,7 @@ SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_vi
 std::vector<uint8_t> safetensors_header(std::span<const TensorEntry> tensors, const Metadata& metadata,
                                         std::vector<size_t>& data_order);
 
+// Throws Error(kInvalidArgument) where a count is not the product of its shape, and as safetensors_header().
 void save_safetensors(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata = {});
 
 }  // namespace kpd::io

@@ -31,34 +31,43 @@ enum Tag : uint32_t { kHello = 1, kFirstHop, kNorm, kSecondHop, kUpdate };
 uint32_t update_tag(uint64_t round) { return kUpdate + static_cast<uint32_t>(round % 4096); }
 
 constexpr uint64_t kSecondHopClient = uint64_t{1} << 32;  // + shard: client ids of the second hop's messages
-constexpr uint32_t kHelloMagic = 0x3148504b;              // "KPH1"
+constexpr uint32_t kHelloMagic = 0x3248504b;              // "KPH2"
 constexpr double kBitStep = 0.125;                        // of the second hop's bits
 
 constexpr std::string_view kPatternNames[] = {"gather", "allgather", "sra"};
 
 // What ranks must agree on, as they greet each other. Weights may differ.
 struct Hello {
-  uint64_t manifest = 0, run = 0, pattern = 0, codec = 0, second = 0, weight = 0;
+  uint64_t manifest = 0, run = 0, secret = 0, pattern = 0, codec = 0, second = 0, weight = 0;
+  static constexpr size_t kBytes = 4 + 7 * 8;
 
   Bytes bytes() const {
-    Bytes b(4 + 6 * 8);
+    Bytes b(kBytes);
     ByteWriter w(b);
     w.u32(kHelloMagic);
-    for (const uint64_t v : {manifest, run, pattern, codec, second, weight}) w.u64(v);
+    for (const uint64_t v : {manifest, run, secret, pattern, codec, second, weight}) w.u64(v);
     return b;
   }
   static Hello read(const Bytes& b, int from) {
     const std::string name = str("greeting of rank ", from);
     ByteReader r(b, name);
-    if (b.size() != 4 + 6 * 8 || r.u32("magic") != kHelloMagic)
+    if (b.size() != kBytes || r.u32("magic") != kHelloMagic)
       fail(ErrorCode::kMismatch, "rank ", from, " does not greet as this version of kpd does");
     Hello h;
-    for (uint64_t* v : {&h.manifest, &h.run, &h.pattern, &h.codec, &h.second, &h.weight}) *v = r.u64("greeting");
+    for (uint64_t* v : {&h.manifest, &h.run, &h.secret, &h.pattern, &h.codec, &h.second, &h.weight}) *v = r.u64("greeting");
     return h;
   }
 };
 
 uint64_t hash_of(std::string_view text) { return hash64({reinterpret_cast<const uint8_t*>(text.data()), text.size()}); }
+
+// Equal for equal secrets, and good for nothing else.
+uint64_t hash_of(const RunSecret& secret) {
+  const std::string_view purpose = "kpd-greeting";
+  Bytes bytes(purpose.begin(), purpose.end());
+  bytes.insert(bytes.end(), secret.bytes.begin(), secret.bytes.end());
+  return hash64(bytes);
+}
 
 std::string with_bits(const std::string& spec, double bits) {
   std::string text;
@@ -117,6 +126,7 @@ struct Averager::Impl {
 
   AverageReport* report = nullptr;
   Bytes chunk;
+  bool failed = false;  // while parts of messages were under way
 
   void greet();
   Bytes receive(int from, uint32_t tag);
@@ -143,6 +153,7 @@ struct Averager::Impl {
   void allgather(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
   void allgather_rotated(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
   void sra(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
+  void load_own(const TensorView& view, std::span<float> values) const;
   double send_shards(uint64_t round, std::span<const TensorView> x);
   double sum_shard(uint64_t round, std::span<const TensorView> x, double own_norm2);
   void spread_shard(uint64_t round, double second_bits, std::span<const std::span<float>> mean);
@@ -171,11 +182,9 @@ Bytes Averager::Impl::receive(int from, uint32_t tag) {
 }
 
 void Averager::Impl::greet() {
-  const Hello own{manifest_hash(manifest),
-                  options.run,
-                  static_cast<uint64_t>(options.pattern),
-                  hash_of(codec.text()),
-                  options.second ? hash_of(options.second->text()) : 0,
+  const Hello own{manifest_hash(manifest), options.run,
+                  hash_of(secret),         static_cast<uint64_t>(options.pattern),
+                  hash_of(codec.text()),   options.second ? hash_of(options.second->text()) : 0,
                   options.weight};
   for_others([&](int r) { exchange.send(r, kHello, own.bytes()); });
   weights.assign(static_cast<size_t>(n), options.weight);
@@ -185,6 +194,7 @@ void Averager::Impl::greet() {
       if (theirs != ours) fail(ErrorCode::kMismatch, "rank ", r, " averages with another ", what, " than rank ", rank);
     };
     same(other.manifest, own.manifest, "set of tensors (names, types or shapes)");
+    same(other.secret, own.secret, "secret or seed");
     same(other.run, own.run, "run id");
     same(other.pattern, own.pattern, "pattern");
     same(other.codec, own.codec, "codec");
@@ -200,7 +210,7 @@ void Averager::Impl::greet() {
 }
 
 void Averager::Impl::set_up() {
-  const EncodeOptions encode_options{.threads = options.threads};
+  const EncodeOptions encode_options{.threads = options.threads, .nonfinite = options.nonfinite};
   if (options.pattern == Pattern::kSra) {
     shards.emplace(manifest, static_cast<uint64_t>(n));
     for (int s = 0; s < n; ++s) {
@@ -323,12 +333,21 @@ void Averager::Impl::allgather_rotated(uint64_t round, std::span<const TensorVie
   for_others([&](int r) { exchange.send(r, kFirstHop, own); });
   for (const std::span<float> part : mean) std::fill(part.begin(), part.end(), 0.0f);
   decoder->drop_rotated();  // of an average that failed
+  std::optional<Error> wrong;
   for (int r = 0; r < n; ++r) {
     const Bytes other = r == rank ? Bytes() : receive(r, kFirstHop);
     const std::span<const uint8_t> message = r == rank ? own : other;
     const Stopwatch watch(&report->clock.seconds_decode);
     const MessageIds expected = ids(round, static_cast<uint64_t>(r), weights[static_cast<size_t>(r)]);
-    decoder->decode_rotated_add(message, expected, share(r), mean, nullptr, str("rank ", r));
+    try {
+      if (!wrong) decoder->decode_rotated_add(message, expected, share(r), mean, nullptr, str("rank ", r));
+    } catch (const Error& e) {
+      wrong = e;
+    }
+  }
+  if (wrong) {
+    failed = false;  // all messages were taken: the next round may be good
+    throw Error(*wrong);
   }
   const Stopwatch watch(&report->clock.seconds_decode);
   decoder->finish_rotated(mean);
@@ -338,6 +357,17 @@ void Averager::Impl::sra(uint64_t round, std::span<const TensorView> x, std::spa
   const double own_norm2 = send_shards(round, x);
   report->second_bits = sum_shard(round, x, own_norm2);
   spread_shard(round, report->second_bits, mean);
+}
+
+// This rank's part of its own shard, which no encoder looks at.
+void Averager::Impl::load_own(const TensorView& view, std::span<float> values) const {
+  load_floats(view, 0, values);
+  const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return;
+  if (options.nonfinite == NonFinite::kRefuse)
+    fail(ErrorCode::kInvalidArgument, "element ", bad - values.begin(), " of this rank's part of shard ", rank,
+         " is not finite");
+  for (float& v : values) v = std::isfinite(v) ? v : 0.0f;
 }
 
 // First hop out: every other rank's shard in the codec, with its squared norm. Returns that of the own shard.
@@ -358,7 +388,7 @@ double Averager::Impl::send_shards(uint64_t round, std::span<const TensorView> x
   std::vector<float> values;
   for (const TensorView& view : shards->views(static_cast<size_t>(rank), x)) {
     values.resize(view.count);
-    load_floats(view, 0, values);
+    load_own(view, values);
     norm2 += kernels::magnitude(values.data(), values.size()).sum_squares;
   }
   return norm2;
@@ -371,7 +401,7 @@ double Averager::Impl::sum_shard(uint64_t round, std::span<const TensorView> x, 
     const Stopwatch watch(&report->clock.seconds_decode);
     const std::vector<TensorView> own = shards->views(static_cast<size_t>(rank), x);
     for (size_t i = 0; i < own.size(); ++i) {
-      load_floats(own[i], 0, sum[i]);
+      load_own(own[i], sum[i]);
       for (float& v : sum[i]) v *= share(rank);
     }
   }
@@ -444,6 +474,9 @@ std::vector<std::span<float>> Averager::Impl::shard_spans() {
 
 Averager::Averager(comm::Exchange& exchange, Manifest manifest, Codec codec, RunSecret secret, AverageOptions options)
     : impl_(std::make_unique<Impl>(exchange, std::move(manifest), std::move(codec), secret, std::move(options))) {
+  if (impl_->options.nonfinite == NonFinite::kPass)
+    fail(ErrorCode::kInvalidArgument,
+         "averager: nonfinite=pass, expected refuse or zero: a mean passes nothing that is not finite");
   impl_->greet();
   impl_->set_up();
 }
@@ -451,9 +484,11 @@ Averager::~Averager() = default;
 
 AverageReport Averager::average(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean) {
   Impl& m = *impl_;
+  if (m.failed) fail(ErrorCode::kInvalidArgument, "averager: an average of it failed; the exchange has to be opened anew");
   m.check_sizes(x, mean);
   AverageReport report;
   m.report = &report;
+  m.failed = m.options.pattern != Pattern::kGather;  // unless this returns
   report.ranks = static_cast<uint64_t>(m.n);
   report.total_weight = m.total_weight;
   report.has_mean = true;
@@ -463,6 +498,7 @@ AverageReport Averager::average(uint64_t round, std::span<const TensorView> x, s
     switch (m.options.pattern) {
       case Pattern::kGather:
         report.has_mean = m.rank == 0;
+        if (m.rank != 0) report.ranks = report.total_weight = 0;
         m.gather(round, x, mean);
         break;
       case Pattern::kAllgather:
@@ -474,6 +510,7 @@ AverageReport Averager::average(uint64_t round, std::span<const TensorView> x, s
     }
   }
   m.report = nullptr;
+  m.failed = false;
   const comm::Traffic after = m.exchange.traffic();
   report.sent_bytes = after.sent_bytes - before.sent_bytes;
   report.received_bytes = after.received_bytes - before.received_bytes;

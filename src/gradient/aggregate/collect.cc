@@ -1,6 +1,7 @@
 // gradient: updates from clients to a server over an engine, message by message (kpd/gradient/aggregate.h).
 #include <algorithm>
 
+#include "base/deadline.h"
 #include "gradient/aggregate/stopwatch.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/aggregate.h"
@@ -21,7 +22,7 @@ Milliseconds left(Clock::time_point deadline) {
 class Collector {
  public:
   Collector(comm::Exchange& exchange, Milliseconds timeout, Aggregator& aggregator, const CollectOptions& options)
-      : exchange_(exchange), deadline_(Clock::now() + timeout), aggregator_(aggregator), options_(options) {}
+      : exchange_(exchange), deadline_(deadline_after(timeout)), aggregator_(aggregator), options_(options) {}
 
   Verdict take(const Sender& sender) {
     for (;;) {
