@@ -53,6 +53,7 @@ class FloatCache final : public KvCache {
   void evict(SequenceId sequence, size_t first, size_t n, Rerotate rerotate, const void* model) override;
   std::vector<uint8_t> save(SequenceId sequence, std::string_view fingerprint) const override;
   void load(SequenceId sequence, std::span<const uint8_t> bytes, std::string_view fingerprint, std::string_view name) override;
+  std::span<const CacheLayer> layers() const override { return layers_; }
   uint64_t bytes() const override { return pool_.bytes(); }
   std::string spec() const override;
   size_t capacity() const override { return pool_.capacity() * kBlockTokens; }

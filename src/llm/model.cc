@@ -26,6 +26,36 @@ void for_rows(size_t n_rows, int n_threads, const Fn& fn) {
   });
 }
 
+void check_token(const ModelDescription& d, TokenId token) {
+  if (token < 0 || static_cast<size_t>(token) >= d.n_vocabulary)
+    fail(ErrorCode::kInvalidArgument, "token ", token, " is beyond the vocabulary of ", d.n_vocabulary);
+}
+
+void check_layer(const ModelDescription& d, size_t index) {
+  if (index >= d.layers.size()) fail(ErrorCode::kInvalidArgument, "layer ", index, ", the model has ", d.layers.size());
+}
+
+// A cache of other shapes would be read and written where it has nothing.
+void check_cache(const ModelDescription& d, const KvCache& cache) {
+  const std::span<const CacheLayer> layers = cache.layers();
+  if (layers.size() != d.layers.size()) {
+    fail(ErrorCode::kInvalidArgument, "the cache was made for another model: it has ", layers.size(), " layers, expected ",
+         d.layers.size());
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const CacheLayer& layer = layers[i];
+    if (layer.n_kv_heads != d.n_kv_heads || layer.head_dim != d.head_dim) {
+      fail(ErrorCode::kInvalidArgument, "the cache was made for another model: layer ", i, " has ", layer.n_kv_heads,
+           " heads of ", layer.head_dim, ", expected ", d.n_kv_heads, " of ", d.head_dim);
+    }
+    const size_t window = d.layers[i].window;
+    if (layer.window != 0 && (window == 0 || window > layer.window)) {
+      fail(ErrorCode::kInvalidArgument, "the cache was made for another model: layer ", i, " may forget what is ", layer.window,
+           " tokens back");
+    }
+  }
+}
+
 RopeAngles make_angles(const RopeDescription& rope, const BatchRows& rows, size_t planned_context) {
   const size_t half = rope.n_rotated / 2, n_rows = rows.positions.size();
   RopeAngles angles;
@@ -104,6 +134,8 @@ std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacit
 }
 
 BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) const {
+  const ModelDescription& d = parts_->description;
+  check_cache(d, cache);
   BatchRows rows;
   size_t n_rows = 0;
   for (const BatchPart& part : batch) n_rows += part.tokens.size();
@@ -116,11 +148,8 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
     }
     const int32_t next = cache.next_position(part.sequence);
     for (size_t i = 0; i < n; ++i) {
-      const TokenId token = part.tokens[i];
-      if (token < 0 || static_cast<size_t>(token) >= parts_->description.n_vocabulary) {
-        fail(ErrorCode::kInvalidArgument, "token ", token, " is beyond the vocabulary of ", parts_->description.n_vocabulary);
-      }
-      rows.tokens.push_back(token);
+      check_token(d, part.tokens[i]);
+      rows.tokens.push_back(part.tokens[i]);
       rows.positions.push_back(part.positions.empty() ? next + static_cast<int32_t>(i) : part.positions[i]);
     }
     if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
@@ -137,8 +166,7 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
     }
   }
   if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
-  for (const RopeDescription& rope : parts_->description.ropes)
-    rows.angles.push_back(make_angles(rope, rows, parts_->planned_context));
+  for (const RopeDescription& rope : d.ropes) rows.angles.push_back(make_angles(rope, rows, parts_->planned_context));
   return rows;
 }
 
@@ -146,6 +174,7 @@ void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
   const ModelDescription& d = parts_->description;
   const WeightSource& table = parts_->embedding;
   for (size_t r = 0; r < tokens.size(); ++r) {
+    check_token(d, tokens[r]);
     float* row = hidden + r * d.d_model;
     quant::dequantize_blocks(table.type, {table.rows[static_cast<size_t>(tokens[r])], table.row_bytes()}, 0, {row, d.d_model});
     if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
@@ -246,6 +275,7 @@ class LayerRun {
 }  // namespace
 
 void Model::layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache) {
+  check_layer(parts_->description, index);
   LayerRun run(*parts_, index, rows, hidden);
   run.attention(cache);
   run.mlp();
@@ -288,6 +318,7 @@ std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache&
 
 void Model::rerotate(size_t layer, float* keys, size_t n, int32_t by) const {
   const ModelDescription& d = parts_->description;
+  check_layer(d, layer);
   const int index = d.layers[layer].rope;
   if (index < 0) return;
   const RopeDescription& rope = d.ropes[static_cast<size_t>(index)];

@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <type_traits>
 
-#include "kpd/base/error.h"
+#include "base/expect_error.h"
 #include "kpd/io/tensors.h"
 #include "io/temp_folder.h"
 
@@ -206,6 +207,60 @@ TEST(Model, BadBatchesAreRefusedBeforeAnyWork) {
   refused({0, {1, 2}, {5}, BatchPart::Want::kLast, {}});
   refused({0, {1, 2}, {}, BatchPart::Want::kList, {2}});
   refused({0, std::vector<TokenId>(65, 1), {}, BatchPart::Want::kLast, {}});
+}
+
+TEST(Model, CachesOfOtherModelsAreRefusedBeforeAnyWork) {
+  const BatchPart batch[] = {{0, {1, 2, 3}, {}, BatchPart::Want::kLast, {}}};
+  const auto refused = [&](const char* name, KvCache& cache, const std::string& why) {
+    Model model = load_exact(name);
+    EXPECT_KPD_ERROR(kInvalidArgument, why, model.forward(batch, cache));
+    EXPECT_KPD_ERROR(kInvalidArgument, why, model.plan(batch, cache));
+    EXPECT_EQ(cache.length(0), 0u);
+  };
+  const auto of_qwen3 = load_exact("qwen3").make_cache("f32", 64), of_gemma3 = load_exact("gemma3").make_cache("f16", 64);
+  refused("chat/model.gguf", *of_qwen3, "3 layers, expected 2");
+  refused("llama", *of_qwen3, "layer 0 has 2 heads of 16, expected 2 of 8");
+  refused("gemma2", *of_gemma3, "layers");
+  // A cache may forget what no layer asks for again, and no more.
+  const Model windowed = load_exact("mistral");
+  std::vector<CacheLayer> layers = windowed.cache_layers();
+  ASSERT_EQ(layers[1].window, 16u);
+  refused("qwen3", *make_cache("f32", layers, 64, 1), "layer 0 may forget what is 16 tokens back");
+  layers[1].window = 15;
+  refused("mistral", *make_cache("f32", layers, 64, 1), "layer 1 may forget what is 15 tokens back");
+  for (CacheLayer& layer : layers) layer.window = 0;
+  const auto keeps_all = make_cache("f32", layers, 64, 1);
+  EXPECT_EQ(load_exact("mistral").forward(batch, *keeps_all).size(), windowed.description().n_vocabulary);
+}
+
+TEST(Model, ThePiecesRefuseWhatTheModelLacks) {
+  Model model = load_exact("llama");
+  const auto cache = model.make_cache("f32", 64);
+  const BatchPart batch[] = {{0, {1, 2}, {}, BatchPart::Want::kLast, {}}};
+  const BatchRows rows = model.plan(batch, *cache);
+  std::vector<float> hidden(2 * model.description().d_model);
+  for (const TokenId token : {-1, 96, 1 << 30}) {
+    const TokenId tokens[] = {1, token};
+    EXPECT_KPD_ERROR(kInvalidArgument, "beyond the vocabulary of 96", model.embed(tokens, hidden.data()));
+  }
+  for (const size_t index : {3, 99}) {
+    EXPECT_KPD_ERROR(kInvalidArgument, "the model has 3", model.layer(index, rows, hidden.data(), *cache));
+    EXPECT_KPD_ERROR(kInvalidArgument, "the model has 3", model.rerotate(index, hidden.data(), 1, 1));
+  }
+}
+
+// A copy's spans would point into the original.
+TEST(Model, PlannedRowsMoveAndAreNotCopied) {
+  static_assert(!std::is_copy_constructible_v<BatchRows> && !std::is_copy_assignable_v<BatchRows>);
+  static_assert(std::is_nothrow_move_constructible_v<BatchRows> && std::is_nothrow_move_assignable_v<BatchRows>);
+  Model model = load_exact("llama");
+  const auto cache = model.make_cache("f32", 64);
+  const BatchPart batch[] = {{0, {1, 2, 3}, {}, BatchPart::Want::kLast, {}}};
+  BatchRows planned = model.plan(batch, *cache);
+  const BatchRows rows = std::move(planned);
+  EXPECT_EQ(rows.cache.parts[0].positions.data(), rows.positions.data());
+  cache->begin(rows.cache);
+  EXPECT_EQ(rows.cache.n_rows(), 3u);
 }
 
 }  // namespace

@@ -71,6 +71,8 @@ class KvCache {
   virtual void load(SequenceId sequence, std::span<const uint8_t> bytes, std::string_view fingerprint,
                     std::string_view name) = 0;
 
+  // What it was made for: Model::plan() refuses a cache of other shapes. The same for as long as the cache lives.
+  virtual std::span<const CacheLayer> layers() const = 0;
   virtual uint64_t bytes() const = 0;    // allocated
   virtual std::string spec() const = 0;  // "f16"
   virtual size_t capacity() const = 0;   // tokens, over all sequences

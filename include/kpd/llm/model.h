@@ -30,14 +30,20 @@ struct RopeAngles {
   std::vector<float> cosines, sines;
 };
 
-// A batch laid out in rows, one per token.
+// A batch laid out in rows, one per token. Movable: the spans of `cache` point into positions.
 struct BatchRows {
+  BatchRows() = default;
+  BatchRows(BatchRows&&) noexcept = default;
+  BatchRows& operator=(BatchRows&&) noexcept = default;
+  BatchRows(const BatchRows&) = delete;
+  BatchRows& operator=(const BatchRows&) = delete;
+
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<int32_t> contexts;   // positions that the row's sequence reaches in this batch
   std::vector<uint32_t> wanted;    // rows that want logits
   std::vector<RopeAngles> angles;  // of each of the description's ropes
-  CacheBatch cache;                // its spans point into positions: movable, not copyable in use
+  CacheBatch cache;
 };
 
 // The linear groups of a layer, by what they read.
@@ -53,7 +59,8 @@ struct LoadOptions {
   Limits limits;
 };
 
-// Immutable but for its workspace: one forward pass at a time. Movable.
+// Immutable but for its workspace: one forward pass at a time. Movable; one that was moved from can only be destroyed or
+// assigned to.
 class Model {
  public:
   // A GGUF file, or a Hugging Face folder with config.json. Throws Error naming file, tensor and what was expected: an unknown
@@ -78,11 +85,12 @@ class Model {
 
   // One step for every part: logits [rows that want them, n_vocabulary] in order, valid until the next call. Prefill, decode
   // and verification of several tokens mix freely. The cache is committed at the end. Throws Error(kInvalidArgument) for a bad
-  // batch, before any work.
+  // batch or a cache made for layers of other shapes, before any work.
   std::span<const float> forward(std::span<const BatchPart> batch, KvCache& cache);
 
   // The same in pieces: rows = plan(batch, cache); cache.begin(rows.cache); embed; every layer; head of the rows wanted;
-  // commit. hidden is [n_rows, d_model] over all tokens of the batch.
+  // commit. hidden is [n_rows, d_model] over all tokens of the batch. All throw Error(kInvalidArgument) for tokens and layers
+  // that the model lacks.
   BatchRows plan(std::span<const BatchPart> batch, const KvCache& cache) const;
   void embed(std::span<const TokenId> tokens, float* hidden) const;
   void layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache);
