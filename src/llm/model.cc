@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
@@ -150,7 +151,11 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
     for (size_t i = 0; i < n; ++i) {
       check_token(d, part.tokens[i]);
       rows.tokens.push_back(part.tokens[i]);
-      rows.positions.push_back(part.positions.empty() ? next + static_cast<int32_t>(i) : part.positions[i]);
+      const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
+      // The position behind it must be one too.
+      if (position < 0 || position >= std::numeric_limits<int32_t>::max())
+        fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
+      rows.positions.push_back(static_cast<int32_t>(position));
     }
     if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
     rows.cache.parts.push_back({part.sequence, std::span(rows.positions.data() + first, n)});
@@ -159,8 +164,11 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
         rows.wanted.push_back(static_cast<uint32_t>(first + i));
     }
     if (part.want == BatchPart::Want::kList) {
-      for (const uint32_t i : part.rows) {
+      for (size_t least = 0; const uint32_t i : part.rows) {
         if (i >= n) fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": logits of row ", i, " of ", n);
+        if (i < least)
+          fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": rows ", least - 1, ", ", i, " do not ascend");
+        least = i + size_t{1};
         rows.wanted.push_back(static_cast<uint32_t>(first) + i);
       }
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <type_traits>
 
 #include "base/expect_error.h"
@@ -206,6 +207,10 @@ TEST(Model, BadBatchesAreRefusedBeforeAnyWork) {
   refused({0, {1, 2}, {5, 5}, BatchPart::Want::kLast, {}});
   refused({0, {1, 2}, {5}, BatchPart::Want::kLast, {}});
   refused({0, {1, 2}, {}, BatchPart::Want::kList, {2}});
+  refused({0, {1, 2}, {}, BatchPart::Want::kList, {1, 0}});
+  refused({0, {1, 2}, {}, BatchPart::Want::kList, {0, 1, 1, 1}});
+  refused({0, {1, 2}, {-1, 0}, BatchPart::Want::kLast, {}});
+  refused({0, {1, 2}, {5, std::numeric_limits<int32_t>::max()}, BatchPart::Want::kLast, {}});
   refused({0, std::vector<TokenId>(65, 1), {}, BatchPart::Want::kLast, {}});
 }
 

@@ -20,9 +20,9 @@ namespace kpd::llm {
 struct BatchPart {
   SequenceId sequence = 0;
   std::vector<TokenId> tokens;
-  std::vector<int32_t> positions;  // empty: those that follow what the cache holds
+  std::vector<int32_t> positions;  // empty: those that follow what the cache holds; from 0 on, below the largest int32_t
   enum class Want { kNone, kLast, kList, kAll } want = Want::kLast;
-  std::vector<uint32_t> rows;  // of kList: indices into tokens, ascending
+  std::vector<uint32_t> rows;  // of kList: indices into tokens, ascending, each once
 };
 
 // Cosines and sines of one rope for rows of a batch, each [n_rows, n_rotated / 2].
