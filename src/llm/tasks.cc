@@ -195,6 +195,12 @@ Task parse_task(const std::string& name) {
 TaskResult run_task(Model& model, const Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
                     const TaskOptions& options, const std::function<bool(size_t)>& progress) {
   if (items.empty()) fail(ErrorCode::kInvalidArgument, "no item to score");
+  for (size_t i = 0; i < items.size(); ++i) {
+    const size_t n = items[i].endings.size();
+    if (n == 0) fail(ErrorCode::kInvalidArgument, "item ", i, " has no ending");
+    if (items[i].right >= n)
+      fail(ErrorCode::kInvalidArgument, "item ", i, ": the right ending is number ", items[i].right, " of ", n, ", from 0 on");
+  }
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::vector<Line>> lines;
   size_t capacity = 0;

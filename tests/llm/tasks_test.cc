@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kpd/base/error.h"
+#include "base/expect_error.h"
 #include "llm/tokenizer_fixture.h"
 
 namespace kpd::llm {
@@ -57,6 +57,24 @@ TEST(Tasks, ChunksDoNotChangeRotationsThatDependOnTheContext) {
     return run_task(model, tokenizer, Task::kHellaswag, std::span(&item, 1), options, nullptr).items[0].log_likelihoods;
   };
   EXPECT_EQ(scores(512), scores(5));
+}
+
+TEST(Tasks, ItemsThatCannotBeScoredAreRefusedBeforeAnyWork) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  size_t worked = 0;
+  model.set_tap([&](size_t, LinearSite, const float*, size_t, size_t) { ++worked; });
+  const TaskItem good{"a b", {"c", "d"}, 1};
+  const auto run = [&](const TaskItem& last) {
+    const TaskItem items[] = {good, last};
+    return run_task(model, tokenizer, Task::kPiqa, items, {}, {});
+  };
+  EXPECT_KPD_ERROR(kInvalidArgument, "item 1 has no ending", run({"a b", {}, 0}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "item 1: the right ending is number 7 of 2", run({"a b", {"c", "d"}, 7}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "item 1: the right ending is number 2 of 2", run({"a b", {"c", "d"}, 2}));
+  EXPECT_EQ(worked, 0u);
+  EXPECT_EQ(run(good).items.size(), 2u);
 }
 
 TEST(Tasks, WrongFilesNameTheLine) {

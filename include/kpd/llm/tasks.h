@@ -25,7 +25,7 @@ Task parse_task(const std::string& name);  // throws Error(kInvalidArgument) lis
 struct TaskItem {
   std::string context;
   std::vector<std::string> endings;  // without the space before them
-  size_t right = 0;                  // index of the right one
+  size_t right = 0;                  // index of the right one, below their number
 };
 
 // HellaSwag: llama.cpp's text file, six lines an item: context, number of the right ending, four endings. PIQA: JSON lines with
@@ -56,7 +56,8 @@ struct TaskResult {
 
 // The endings of an item are one batch behind their common beginning, which is computed once. Contexts that are too long for
 // the model lose their beginning. progress(items done) returns false to end with what there is (at least one item). Throws
-// Error(kInvalidArgument) for an ending that adds no token or is longer than the model's context, and for no items.
+// Error(kInvalidArgument) for an ending that adds no token or is longer than the model's context, and, before any work, for no
+// items, an item without endings, and a right ending that is none of them.
 TaskResult run_task(Model& model, const Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
                     const TaskOptions& options, const std::function<bool(size_t)>& progress);
 
