@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
@@ -10,6 +11,31 @@
 #include "llm/json.h"
 
 namespace kpd::llm {
+namespace {
+
+constexpr TokenId kMaxTokens = 1 << 24;
+
+// Index of the largest, of equals the first.
+size_t likeliest(std::span<const float> logits) {
+  if (logits.empty()) fail(ErrorCode::kInvalidArgument, "there are no logits to pick a token from");
+  constexpr float kMost = std::numeric_limits<float>::max();
+  size_t best = 0;
+  float largest = -std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] <= largest) continue;  // neither NaN nor infinity gets past this
+    if (!(logits[i] <= kMost)) {
+      fail(ErrorCode::kCorruptData, "the model gave token ", i, " the logit ", logits[i] > kMost ? "inf" : "NaN",
+           ", expected a finite number (is it damaged?)");
+    }
+    largest = logits[i];
+    best = i;
+  }
+  if (largest < -kMost)
+    fail(ErrorCode::kCorruptData, "the model gave all ", logits.size(), " tokens the logit -inf, expected a finite one");
+  return best;
+}
+
+}  // namespace
 
 void check_sampling(const SamplingOptions& o) {
   const auto check = [](bool good, const char* name, double value, const char* expected) {
@@ -50,6 +76,8 @@ SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOpti
 Sampler::Sampler(const SamplingOptions& options) : options_(options) { check_sampling(options); }
 
 void Sampler::seen(TokenId token) {
+  if (token < 0 || token >= kMaxTokens)
+    fail(ErrorCode::kInvalidArgument, "token ", token, " is of no vocabulary: expected 0 to ", kMaxTokens - 1);
   const auto i = static_cast<size_t>(token);
   if (i >= seen_.size()) seen_.resize(i + 1);
   seen_[i] = true;
@@ -68,15 +96,14 @@ TokenId Sampler::pick(std::span<const float> logits) {
     penalize(adjusted_);
     logits = adjusted_;
   }
-  const TokenId token = options_.temperature == 0
-                            ? static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin())
-                            : draw(logits);
+  const size_t best = likeliest(logits);
+  const TokenId token = options_.temperature == 0 ? static_cast<TokenId>(best) : draw(logits, logits[best]);
   seen(token);
   ++drawn_;
   return token;
 }
 
-TokenId Sampler::draw(std::span<const float> logits) {
+TokenId Sampler::draw(std::span<const float> logits, float largest) {
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) candidates_.emplace_back(logits[i], static_cast<TokenId>(i));
   const auto before = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; };
@@ -84,9 +111,6 @@ TokenId Sampler::draw(std::span<const float> logits) {
   if (n < candidates_.size())
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(n), candidates_.end(), before);
   candidates_.resize(n);
-  const float largest = std::max_element(candidates_.begin(), candidates_.end(), [](const auto& x, const auto& y) {
-                          return x.first < y.first;
-                        })->first;
   const auto weight = [&](const auto& c) {
     return std::exp((static_cast<double>(c.first) - static_cast<double>(largest)) / options_.temperature);
   };

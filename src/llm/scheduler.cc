@@ -308,7 +308,12 @@ class SchedulerThread {
       stats_.rows += rows;
     }
     for (size_t i = 0; i < shares.size(); ++i) {
-      if (last[i] != nullptr) answer(*shares[i].slot, {last[i], n_vocabulary});
+      if (last[i] == nullptr) continue;
+      try {
+        answer(*shares[i].slot, {last[i], n_vocabulary});
+      } catch (const std::exception& e) {
+        fail_one(*shares[i].slot, e.what());  // by its own tokens: the others have theirs
+      }
     }
   }
 
@@ -368,15 +373,20 @@ class SchedulerThread {
   }
 
   void fail_all(const std::string& error) {
-    for (Slot& slot : slots_.all()) {
-      if (slot.running) {
-        slot.running->result.error = error;
-        finish(slot, FinishReason::kCancelled);
-        const std::lock_guard lock(mutex_);
+    for (Slot& slot : slots_.all()) fail_one(slot, error);
+  }
+
+  // Nothing of what the slot holds is trusted any more.
+  void fail_one(Slot& slot, const std::string& error) {
+    if (slot.running) {
+      {
+        const std::lock_guard lock(mutex_);  // before the client hears of it, as in done()
         ++stats_.failed;
       }
-      slots_.forget(slot);
+      slot.running->result.error = error;
+      finish(slot, FinishReason::kCancelled);
     }
+    slots_.forget(slot);
   }
 
   static void give(Ticket& ticket, Piece piece) {

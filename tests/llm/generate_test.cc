@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
-#include "kpd/base/error.h"
+#include "base/expect_error.h"
 #include "llm/tokenizer_fixture.h"
 
 namespace kpd::llm {
@@ -67,6 +68,34 @@ TEST(Sampler, Refusals) {
                                    SamplingOptions{.repeat_penalty = 0}}) {
     EXPECT_THROW(check_sampling(o), Error);
   }
+}
+
+TEST(Sampler, LogitsThatAreNoNumbersAreRefused) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const SamplingOptions& o : {SamplingOptions{}, SamplingOptions{.temperature = 1}, SamplingOptions{.repeat_penalty = 1.5},
+                                   SamplingOptions{.temperature = 1, .top_k = 1, .top_p = 0.5}}) {
+    Sampler sampler(o);
+    const auto pick = [&](std::vector<float> logits) { return sampler.pick(logits); };
+    EXPECT_KPD_ERROR(kInvalidArgument, "no logits", pick({}));
+    EXPECT_KPD_ERROR(kCorruptData, "token 1 the logit NaN", pick({1, kNan, 2}));
+    EXPECT_KPD_ERROR(kCorruptData, "token 0 the logit NaN", pick({kNan, 1, 2}));
+    EXPECT_KPD_ERROR(kCorruptData, "token 2 the logit inf", pick({1, 0, kInf}));
+    EXPECT_KPD_ERROR(kCorruptData, "all 2 tokens the logit -inf", pick({-kInf, -kInf}));
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(pick({-kInf, 1, -kInf}), 1);
+  }
+  // What was refused is not a draw: the next ones are those of a sampler that never saw it.
+  Sampler a({.temperature = 1, .seed = 5}), b({.temperature = 1, .seed = 5});
+  const std::vector<float> even(50, 0);
+  EXPECT_THROW(a.pick(std::vector<float>{kNan}), Error);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(a.pick(even), b.pick(even));
+}
+
+TEST(Sampler, TokensOfNoVocabularyAreRefused) {
+  Sampler sampler({.repeat_penalty = 2});
+  for (const TokenId token : {-1, std::numeric_limits<TokenId>::min(), 1 << 24, std::numeric_limits<TokenId>::max()})
+    EXPECT_KPD_ERROR(kInvalidArgument, "of no vocabulary", sampler.seen(token));
+  sampler.seen((1 << 24) - 1);
+  EXPECT_EQ(sampler.pick(std::vector<float>{2, 3}), 1);
 }
 
 // The original context is 32 tokens: prompt and answer together decide how the prompt's first chunk is rotated.

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "kpd/base/error.h"
+#include "kpd/io/tensors.h"
+#include "io/temp_folder.h"
 
 namespace kpd::llm {
 namespace {
@@ -224,6 +227,49 @@ TEST(Scheduler, WhatTheLastTokenHeldBackComesLast) {
   expect(held + "zz", whole, FinishReason::kLength);
   expect(held + kUnknown + "zz", whole, FinishReason::kLength);
   expect(held + kUnknown, whole.substr(0, whole.size() - kUnknown.size() - 2), FinishReason::kStop);
+}
+
+class DamagedModel : public testing::TempFolder {
+ protected:
+  // A model that reads `token` as NaN. Its head is a matrix of its own: what never reads the token is not harmed.
+  Model load_damaged(TokenId token) const {
+    const std::string source = std::string(KPD_TESTS_DIR) + "/golden/models/qwen3/";
+    std::filesystem::copy_file(source + "config.json", path("config.json"));
+    const io::TensorFile file = io::load_tensors(source + "model.safetensors");
+    std::vector<io::TensorEntry> tensors = file.tensors;
+    std::vector<float> embedding;
+    for (io::TensorEntry& e : tensors) {
+      if (e.name != "model.embed_tokens.weight") continue;
+      embedding.resize(e.count);
+      load_floats(e.view(), 0, embedding);
+      embedding[static_cast<size_t>(token) * e.shape[1]] = std::numeric_limits<float>::quiet_NaN();
+      e.dtype = DType::kFloat32;
+      e.data = embedding.data();
+    }
+    EXPECT_FALSE(embedding.empty());
+    io::save_tensors(path("model.safetensors"), tensors);
+    return Model::load(folder_, {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  }
+};
+
+TEST_F(DamagedModel, FailsTheRequestsThatMeetTheDamageAndNoOther) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load_damaged(tokenizer.encode("}")[0]), tokenizer, options(3, 512));
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  for (const char* prompt : {"a good one", "a b}d one", "another good one", "}"})
+    tickets.push_back(scheduler.submit(request(tokenizer, prompt, 1)));
+  for (size_t i = 0; i < tickets.size(); ++i) {
+    const Answer answer = collect(*tickets[i]);
+    const bool good = i % 2 == 0;
+    EXPECT_EQ(answer.result.tokens, good ? 1u : 0u) << i;
+    EXPECT_EQ(answer.result.error.find("the logit NaN") == std::string::npos, good) << i << ": " << answer.result.error;
+  }
+  EXPECT_EQ(scheduler.stats().failed, 2u);
+  // Nothing is left of what failed.
+  const Answer answer = collect(*scheduler.submit(request(tokenizer, "a b", 1)));
+  EXPECT_EQ(answer.result.error, "");
+  EXPECT_EQ(answer.result.tokens, 1u);
+  EXPECT_EQ(scheduler.stats().finished, 3u);
 }
 
 TEST(Scheduler, CancellationFreesTheSlotAndTheQueue) {

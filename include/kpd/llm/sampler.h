@@ -32,13 +32,16 @@ SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOpti
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
-  // A token that is part of what was said: prompt and answer count for the penalty.
+  // A token that is part of what was said: prompt and answer count for the penalty. Throws Error(kInvalidArgument) for one that
+  // is negative or beyond any vocabulary (2^24 and more).
   void seen(TokenId token);
+  // One logit a token; -infinity: never that one. Throws Error(kInvalidArgument) for none, and Error(kCorruptData) for NaN,
+  // infinity and nothing but -infinity, which damaged weights give; nothing has been drawn then.
   TokenId pick(std::span<const float> logits);
 
  private:
   void penalize(std::span<float> logits) const;
-  TokenId draw(std::span<const float> logits);
+  TokenId draw(std::span<const float> logits, float largest);
 
   SamplingOptions options_;
   std::vector<bool> seen_;

@@ -57,7 +57,7 @@ struct Piece {
 
 struct RequestResult {
   FinishReason reason = FinishReason::kLength;
-  std::string error;  // not empty: the request failed
+  std::string error;  // not empty: the request failed, e.g. by logits that are not finite; others go on
   size_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
   std::vector<TokenScore> prompt_scores;  // one a prompt token if asked for
   double seconds_to_first_token = 0, seconds = 0;
