@@ -88,6 +88,10 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
   for (const TokenId token : prompt) sampler.seen(token);
   Generated g;
   g.prompt_tokens = prompt.size();
+  const auto put = [&](const std::string& text) {
+    g.text += text;
+    return !on_text || on_text(text);
+  };
   Clock::time_point start = Clock::now();
   std::span<const float> logits;
   for (size_t at = 0; at < prompt.size(); at += options.chunk) {
@@ -96,7 +100,7 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
     const BatchPart batch[] = {
         {sequence, {part.begin(), part.end()}, {}, last ? BatchPart::Want::kLast : BatchPart::Want::kNone, {}}};
     logits = model.forward(batch, cache);
-    if (!on_text("")) {
+    if (!put("")) {
       g.reason = FinishReason::kCancelled;
       return g;
     }
@@ -106,10 +110,6 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
   TokenStream stream(tokenizer, true, options.opens_text);
   StopFilter filter(options.stop);
   const auto ends = tokenizer.end_of_turn();
-  const auto put = [&](const std::string& text) {
-    g.text += text;
-    return on_text(text);
-  };
   while (g.tokens < options.max_tokens) {
     const TokenId token = sampler.pick(logits);
     if (!options.ignore_eos && std::binary_search(ends.begin(), ends.end(), token)) {

@@ -137,6 +137,24 @@ TEST(Generate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
   }
 }
 
+TEST(Generate, WithoutAListenerItGoesOn) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  const auto answer = [&](const std::function<bool(std::string_view)>& on_text) {
+    const auto cache = model.make_cache("f32", 64);
+    GenerateOptions options;
+    options.max_tokens = 8;
+    return generate(model, tokenizer, *cache, 0, prompt, options, on_text);
+  };
+  const Generated heard = answer([](std::string_view) { return true; }), alone = answer({});
+  EXPECT_EQ(alone.tokens, 8u);
+  EXPECT_EQ(alone.token_ids, heard.token_ids);
+  EXPECT_EQ(alone.text, heard.text);
+  EXPECT_EQ(alone.reason, heard.reason);
+}
+
 TEST(StopFilter, HoldsBackWhatMayBecomeAStop) {
   StopFilter filter({"END", "\n\n"});
   EXPECT_EQ(filter.push("abE"), "ab");

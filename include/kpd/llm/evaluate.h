@@ -55,7 +55,8 @@ struct Evaluation {
 std::vector<std::vector<TokenId>> make_windows(const EvaluationPlan& plan, std::span<const TokenId> text,
                                                std::optional<TokenId> bos);
 
-// `reference` may be null. progress(windows done) returns false to end with what there is (at least one window).
+// `reference` may be null. progress(windows done) returns false to end with what there is (at least one window); an
+// empty function never ends it.
 Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan, std::span<const std::vector<TokenId>> windows,
                     const std::function<bool(size_t)>& progress);
 

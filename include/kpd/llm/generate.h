@@ -53,9 +53,10 @@ class StopFilter {
 };
 
 // Continues what the cache holds of `sequence` by `prompt` and then by up to max_tokens tokens. on_text gets the text as it is
-// known and returns false to end. Throws Error(kInvalidArgument) for an empty prompt or one that fills the context. Rotations
-// that depend on the context are those of prompt and max_tokens, at most options.context, unless more was planned
-// (Model::set_planned_context): who continues a sequence by several calls plans for all of them.
+// known and returns false to end; an empty function never ends it. Throws Error(kInvalidArgument) for an empty prompt or one
+// that fills the context, and what Model::forward and Sampler::pick throw. Rotations that depend on the context are those of
+// prompt and max_tokens, at most options.context, unless more was planned (Model::set_planned_context): who continues a
+// sequence by several calls plans for all of them.
 Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
                    std::span<const TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text);
