@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <type_traits>
 
 #include "kpd/base/error.h"
 #include "kpd/io/tensors.h"
@@ -82,6 +83,12 @@ Generated alone(const Tokenizer& tokenizer, const Request& r) {
   options.sampling = r.sampling;
   return generate(model, tokenizer, *cache, 0, r.prompt, options, [](std::string_view) { return true; });
 }
+
+// It keeps a reference to its tokenizer: a temporary one would be gone.
+static_assert(std::is_constructible_v<Scheduler, Model, Tokenizer&, SchedulerOptions>);
+static_assert(std::is_constructible_v<Scheduler, Model, const Tokenizer&, SchedulerOptions>);
+static_assert(!std::is_constructible_v<Scheduler, Model, Tokenizer, SchedulerOptions>);
+static_assert(!std::is_constructible_v<Scheduler, Model, const Tokenizer, SchedulerOptions>);
 
 SchedulerOptions options(size_t n_slots, size_t chunk = 16, size_t max_queue = 64) {
   return {.n_slots = n_slots, .context = kContext, .chunk = chunk, .max_queue = max_queue, .cache = "f32"};

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <type_traits>
 
 #include "base/expect_error.h"
 #include "llm/tokenizer_fixture.h"
@@ -13,6 +14,12 @@ namespace {
 
 using nlohmann::json;
 using testing::kTokenizers;
+
+// It keeps a reference to its tokenizer: a temporary one would be gone.
+static_assert(std::is_constructible_v<TokenStream, Tokenizer&> &&
+              std::is_constructible_v<TokenStream, const Tokenizer&, bool, bool>);
+static_assert(!std::is_constructible_v<TokenStream, Tokenizer> &&
+              !std::is_constructible_v<TokenStream, const Tokenizer, bool, bool>);
 
 class Families : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, Families,

@@ -98,6 +98,7 @@ class Scheduler {
  public:
   // `tokenizer` must outlive it. Throws Error(kInvalidArgument) for options that make no sense.
   Scheduler(Model model, const Tokenizer& tokenizer, const SchedulerOptions& options);
+  Scheduler(Model model, const Tokenizer&& tokenizer, const SchedulerOptions& options) = delete;
   // Cancels all requests.
   ~Scheduler();
 

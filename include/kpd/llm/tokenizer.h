@@ -26,7 +26,8 @@ struct EncodeOptions {
   bool parse_special = true;  // text that spells a special token ("<|im_start|>") becomes that token
 };
 
-// Immutable after construction; all const members are thread-safe.
+// Immutable after construction; all const members are thread-safe. One that was moved from can only be destroyed or assigned
+// to.
 class Tokenizer {
  public:
   // `directory` holds tokenizer.json and, where there is one, tokenizer_config.json and generation_config.json.
@@ -70,12 +71,13 @@ class Tokenizer {
 };
 
 // Decodes token by token and gives out whole UTF-8 characters only. The pieces joined equal decode() of all tokens. The
-// tokenizer must outlive it. Thread-compatible.
+// tokenizer must outlive it. Thread-compatible. One that was moved from can only be destroyed.
 // `opens_text`: no text stands before it. Decoders of SentencePiece's kind drop the space of a text's first token, which in an
 // answer that goes on from a text belongs there.
 class TokenStream {
  public:
   explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = true, bool opens_text = true);
+  explicit TokenStream(const Tokenizer&& tokenizer, bool skip_special = true, bool opens_text = true) = delete;
   ~TokenStream();
   TokenStream(TokenStream&&) noexcept;
 
