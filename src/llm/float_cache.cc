@@ -217,6 +217,8 @@ void FloatCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rer
 }
 
 std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads) {
+  if (capacity > kMaxCacheTokens)
+    fail(ErrorCode::kInvalidArgument, "a cache of ", capacity, " tokens, expected at most ", kMaxCacheTokens);
   constexpr std::pair<std::string_view, DType> kPlain[] = {
       {"f32", DType::kFloat32}, {"f16", DType::kFloat16}, {"bf16", DType::kBFloat16}};
   for (const auto& [name, dtype] : kPlain) {

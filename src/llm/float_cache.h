@@ -13,6 +13,7 @@
 namespace kpd::llm {
 
 inline constexpr size_t kBlockTokens = 64;
+static_assert(kMaxCacheTokens / kBlockTokens <= uint64_t{1} << 32);  // a block's number is a uint32_t
 
 // Blocks of raw memory with reference counts.
 class BlockPool {

@@ -155,6 +155,20 @@ TEST(Generate, WithoutAListenerItGoesOn) {
   EXPECT_EQ(alone.reason, heard.reason);
 }
 
+// What is drawn last is not read by the model and takes no room.
+TEST(Generate, AFullContextEndsTheAnswerOneTokenBehindIt) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  const auto cache = model.make_cache("f32", 64);
+  GenerateOptions options;
+  options.context = 32;
+  const Generated g = generate(model, tokenizer, *cache, 0, tokenizer.encode("go on a"), options, {});
+  EXPECT_EQ(g.reason, FinishReason::kLength);
+  EXPECT_EQ(g.prompt_tokens + g.tokens, 33u);
+  EXPECT_EQ(cache->length(0), 32u);
+}
+
 TEST(StopFilter, HoldsBackWhatMayBecomeAStop) {
   StopFilter filter({"END", "\n\n"});
   EXPECT_EQ(filter.push("abE"), "ab");

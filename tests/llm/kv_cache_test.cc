@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 
-#include "kpd/base/error.h"
+#include "base/expect_error.h"
 #include "kpd/base/rng.h"
 
 namespace kpd::llm {
@@ -194,6 +195,20 @@ TEST(KvCache, RefusalsLeaveItAsItWas) {
   auto ids = count(0, 60);
   ids.push_back(61);
   expect_attention(append(*cache, 0, std::span(ids).last(1), kPlain, 3), ids, kPlain, 3);
+}
+
+// Memory is taken as it is needed: a large capacity costs nothing, one that cannot be counted is refused.
+TEST(KvCache, TheCapacityIsWhatWasAskedFor) {
+  for (const size_t capacity : {size_t{0}, size_t{1}, size_t{64}, size_t{65}, size_t{kMaxCacheTokens}}) {
+    const auto cache = make_cache("f16", std::span(&kLayer, 1), capacity, 1);
+    EXPECT_EQ(cache->capacity(), (capacity + 63) / 64 * 64);
+    EXPECT_EQ(cache->bytes(), 0u);
+    ASSERT_EQ(cache->layers().size(), 1u);
+    EXPECT_EQ(cache->layers()[0].n_kv_heads, kKvHeads);
+    EXPECT_EQ(cache->layers()[0].head_dim, kDim);
+  }
+  for (const size_t capacity : {size_t{kMaxCacheTokens} + 1, std::numeric_limits<size_t>::max()})
+    EXPECT_KPD_ERROR(kInvalidArgument, "expected at most 274877906944", make_cache("f16", std::span(&kLayer, 1), capacity, 1));
 }
 
 TEST(KvCache, SavedSequencesComeBack) {

@@ -15,7 +15,9 @@ namespace kpd::llm {
 
 struct GenerateOptions {
   size_t max_tokens = 256;
-  size_t context = 0;  // tokens of prompt and answer together; 0: what the model was trained for
+  // Tokens of prompt and answer that the cache holds, at most its capacity; 0: what the model was trained for. An answer's last
+  // token need not be held: the two together may be one token more.
+  size_t context = 0;
   size_t chunk = 512;  // prompt tokens per step
   bool ignore_eos = false;
   bool opens_text = false;        // the answer is a text of its own (chat), not the prompt's continuation

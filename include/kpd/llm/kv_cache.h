@@ -78,8 +78,10 @@ class KvCache {
   virtual size_t capacity() const = 0;   // tokens, over all sequences
 };
 
+inline constexpr uint64_t kMaxCacheTokens = uint64_t{1} << 38;
+
 // spec: f32, f16 or bf16. `capacity` tokens in all sequences together, in blocks of 64; memory is taken as it is needed.
-// n_threads share attend(). Throws Error(kInvalidArgument) for another spec.
+// n_threads share attend(). Throws Error(kInvalidArgument) for another spec, and for more than kMaxCacheTokens.
 std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads);
 
 }  // namespace kpd::llm

@@ -81,6 +81,7 @@ class Model {
   const std::string& fingerprint() const;
 
   std::vector<CacheLayer> cache_layers() const;
+  // llm::make_cache (kv_cache.h) for these layers.
   std::unique_ptr<KvCache> make_cache(std::string_view spec, size_t capacity) const;
 
   // One step for every part: logits [rows that want them, n_vocabulary] in order, valid until the next call. Prefill, decode

@@ -21,8 +21,10 @@
 namespace kpd::llm {
 
 struct SchedulerOptions {
-  size_t n_slots = 4;      // requests computed at once
-  size_t context = 0;      // tokens of prompt and answer of each request; 0: what the model was trained for
+  size_t n_slots = 4;  // requests computed at once
+  // Tokens of prompt and answer that the cache holds of each request; 0: what the model was trained for. An answer's last token
+  // need not be held: the two together may be one token more.
+  size_t context = 0;
   size_t chunk = 512;      // tokens per step, of all requests together
   size_t max_queue = 256;  // requests that wait beside those
   std::string cache = "f16";
