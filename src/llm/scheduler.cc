@@ -6,6 +6,7 @@
 #include <deque>
 #include <thread>
 
+#include "base/deadline.h"
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
@@ -41,7 +42,7 @@ TokenScore score_of(const float* row, size_t n_vocabulary, TokenId token, size_t
 bool Ticket::next(std::vector<Piece>& pieces, std::chrono::milliseconds timeout) {
   pieces.clear();
   std::unique_lock lock(mutex_);
-  news_.wait_for(lock, timeout, [&] { return done_ || !pieces_.empty(); });
+  news_.wait_until(lock, deadline_after(timeout), [&] { return done_ || !pieces_.empty(); });
   pieces.swap(pieces_);
   return !pieces.empty() || !done_;
 }
@@ -78,7 +79,7 @@ class SchedulerThread {
     const std::lock_guard lock(mutex_);
     if (stopping_) fail(ErrorCode::kLimitExceeded, "the server is shutting down");
     const size_t free = options_.n_slots - std::min(options_.n_slots, stats_.active);
-    if (waiting_.size() >= options_.max_queue + free) {
+    if (waiting_.size() >= free && waiting_.size() - free >= options_.max_queue) {
       ++stats_.refused;
       fail(ErrorCode::kLimitExceeded, "the queue is full: ", options_.max_queue, " requests wait already");
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <type_traits>
 
 #include "kpd/base/error.h"
@@ -291,6 +292,27 @@ TEST(Scheduler, CancellationFreesTheSlotAndTheQueue) {
   EXPECT_EQ(collect(*waits).result.reason, FinishReason::kCancelled);
   EXPECT_EQ(collect(*last).result.reason, FinishReason::kLength);
   EXPECT_EQ(scheduler.stats().cancelled, 2u);
+}
+
+TEST(Scheduler, AWaitWithoutEndIsOne) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(1, 1));
+  const auto ticket = scheduler.submit(request(tokenizer, std::string(60, 'w'), 4));
+  std::vector<Piece> pieces;
+  size_t n = 0;
+  for (; ticket->next(pieces, std::chrono::milliseconds::max()); ++n) ASSERT_FALSE(pieces.empty()) << "woken without news";
+  EXPECT_GE(n, 1u);
+  EXPECT_EQ(ticket->result().tokens, 4u);
+  EXPECT_FALSE(ticket->next(pieces, std::chrono::milliseconds::min()));
+}
+
+TEST(Scheduler, AQueueWithoutEndRefusesNothing) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(2, 1, std::numeric_limits<size_t>::max()));
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  for (int i = 0; i < 12; ++i) tickets.push_back(scheduler.submit(request(tokenizer, std::string(20, 'q'), 1)));
+  for (const auto& ticket : tickets) EXPECT_EQ(collect(*ticket).result.tokens, 1u);
+  EXPECT_EQ(scheduler.stats().refused, 0u);
 }
 
 TEST(Scheduler, AFullQueueRefuses) {

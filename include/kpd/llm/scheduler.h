@@ -68,8 +68,8 @@ struct RequestResult {
 // A request under way. Thread-safe.
 class Ticket {
  public:
-  // Waits for news at most `timeout`, then moves what is new to `pieces` (cleared first). False when the request is over and
-  // everything was taken.
+  // Waits for news at most `timeout` (milliseconds::max(): as long as it takes), then moves what is new to `pieces` (cleared
+  // first). False when the request is over and everything was taken.
   bool next(std::vector<Piece>& pieces, std::chrono::milliseconds timeout);
   // Of a request that is over.
   const RequestResult& result() const { return result_; }
