@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -100,6 +101,9 @@ USAGE = [
     (["generate", GGUF, "--prompt", "a", "--system", "b"], r"--system belongs to --chat"),
     (["generate", GGUF, "--prompt", "a", "--temperature", "-1"], r"--temperature -1"),
     (["generate", GGUF, "--prompt", "a", "--top-p", "2"], r"--top-p 2"),
+    (["generate", GGUF, "--prompt", "a", "--top-p", "0.9"], r"--top-p 0\.9: needs --temperature above 0"),
+    (["generate", GGUF, "--prompt", "a", "--top-k", "5", "--temperature", "0"], r"--top-k 5: needs --temperature above 0"),
+    (["generate", FOLDER, "--prompt", "a", "--min-p", ".1"], r"--min-p \.1: needs --temperature above 0"),
     (["generate", GGUF, "--prompt", "a", "--max-tokens", "0"], r"--max-tokens 0"),
     (["generate", GGUF, "--prompt", ""], r"--prompt"),
     (["generate", GGUF, "--prompt", "x" * 40, "--ctx", "32"], r"--prompt"),
@@ -207,6 +211,18 @@ def case_seeds_repeat(t):
     a, b, c = (generate(t, *hot, "--seed", seed)["text"] for seed in ("1", "1", "2"))
     assert a == b != c, (a, b, c)
     t.run("generate", GGUF, *hot, err=r"seed \d+ \(repeat with --seed")
+
+
+def case_cuts_are_the_folders_or_need_a_temperature(t):
+    shutil.copytree(FOLDER, t.path("hf"))
+    t.path("hf/generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 1.5, "top_k": 1, "top_p": .9}))
+    a = ["--prompt", "The", "--max-tokens", "20"]
+    greedy = generate(t, *a)["text"]
+    # What the folder asks for gives way to a temperature of 0; what the command line asks for does not.
+    assert generate(t, *a, "--temperature", "0", model="hf")["text"] == greedy
+    t.run("generate", "hf", *a, "--temperature", "0", "--top-p", "0.9", exit=2, err=r"--top-p 0\.9: needs --temperature above 0")
+    assert generate(t, *a, "--seed", "1", model="hf")["text"] == greedy  # the likeliest of one
+    assert generate(t, *a, "--seed", "1", "--top-k", "0", "--top-p", "1", model="hf")["text"] != greedy
 
 
 def case_full_context_ends_by_length(t):

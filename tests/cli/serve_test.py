@@ -205,6 +205,9 @@ def case_sampling_follows_the_seed(t):
         assert ask(seed=5) == ask(seed=5) != ask(seed=6)
         several = ask(seed=5, n=3)
         assert several[0] == ask(seed=5)[0] and len(set(several)) == 3, several
+        # Clients send what else there is beside a temperature of 0.
+        likeliest = s.complete(prompt="abc")["choices"][0]["text"]
+        assert s.complete(prompt="abc", temperature=0, top_p=.5, top_k=3, min_p=.1)["choices"][0]["text"] == likeliest
 
 
 def case_stop_texts(t):

@@ -41,6 +41,11 @@ llm::SamplingOptions sampling(const GenerateArgs& args) {
   if (!args.min_p.empty()) o.min_p = parse_real("--min-p", args.min_p, 0, 1);
   if (!args.repeat_penalty.empty()) o.repeat_penalty = parse_real("--repeat-penalty", args.repeat_penalty, 0, 100);
   as_usage("sampling", [&] { llm::check_sampling(o); });
+  for (const auto& [name, value] :
+       {std::pair("--top-k", &args.top_k), std::pair("--top-p", &args.top_p), std::pair("--min-p", &args.min_p)}) {
+    if (o.temperature == 0 && !value->empty())
+      usage(name, " ", *value, ": needs --temperature above 0; at 0 the likeliest token is taken");
+  }
   if (o.temperature > 0) o.seed = args.common.seed();
   return o;
 }
@@ -62,7 +67,7 @@ std::string read_prompt(const GenerateArgs& args) {
 // One model, its cache and what the cache holds.
 class Session {
  public:
-  Session(const GenerateArgs& args, int threads)
+  Session(const GenerateArgs& args, const llm::SamplingOptions& sampling, int threads)
       : args_(args), loaded_(load_model(args.path, args.model.arithmetic(llm::Arithmetic::kFast), threads)) {
     const size_t trained = loaded_.model.description().max_context;
     options_.context = args.ctx.empty() ? std::min<size_t>(trained, 8192) : parse_count("--ctx", args.ctx, 2, 1 << 24);
@@ -74,7 +79,7 @@ class Session {
     options_.opens_text = args.chat;
     options_.context_shift = args.context_shift;
     options_.stop = args.stop;
-    options_.sampling = sampling(args);
+    options_.sampling = sampling;
     cache_ = as_usage("--kv", [&] { return loaded_.model.make_cache(args.kv.empty() ? "f16" : args.kv, options_.context); });
   }
 
@@ -171,8 +176,9 @@ int run_generate(const GenerateArgs& args) {
   if (!args.system.empty() && !args.chat) usage("--system belongs to --chat");
   if (!args.chat_template.empty() && !args.chat) usage("--chat-template belongs to --chat");
   const std::string text = given ? read_prompt(args) : "";
+  const llm::SamplingOptions drawn = sampling(args);  // before the model is read
   const DeferInterrupt defer(true);
-  Session session(args, args.common.threads());
+  Session session(args, drawn, args.common.threads());
   if (!given) return converse(args, session);
   std::vector<llm::TokenId> prompt;
   if (args.chat) {
@@ -210,9 +216,10 @@ Command generate_command() {
             add(app, "--max-tokens", args->max_tokens, "N", "tokens of the answer (default 256)");
             add(app, "--temperature", args->temperature, "T",
                 "0 takes the likeliest token (default: generation_config.json, else 0)");
-            add(app, "--top-k", args->top_k, "K", "draw from the K likeliest (0: all)");
-            add(app, "--top-p", args->top_p, "P", "draw from the likeliest that make up P");
-            add(app, "--min-p", args->min_p, "P", "leave out what is less likely than P times the likeliest");
+            add(app, "--top-k", args->top_k, "K", "draw from the K likeliest (0: all); needs --temperature above 0");
+            add(app, "--top-p", args->top_p, "P", "draw from the likeliest that make up P; needs --temperature above 0");
+            add(app, "--min-p", args->min_p, "P",
+                "leave out what is less likely than P times the likeliest; needs --temperature above 0");
             add(app, "--repeat-penalty", args->repeat_penalty, "R", "above 1: what occurred already becomes less likely");
             add(app, "--stop", args->stop, "TEXT", "end before this text; may be given several times");
             add(app, "--ignore-eos", args->ignore_eos, "go on at the end-of-text token");
