@@ -382,5 +382,11 @@ def case_export_a_tokenizer(t):
     t.run("export", FOLDER / "model.safetensors", "--tokenizer", "x", exit=3, err=r"no GGUF file")
 
 
+def case_the_guides_example_is_the_one_that_is_compiled(t):
+    root = GOLDEN.parent.parent
+    shown = re.search(r"```cpp\n(.*?)```", (root / "docs/guide/llm.md").read_text(), re.S)[1]
+    assert shown == (root / "examples/generate.cc").read_text()
+
+
 if __name__ == "__main__":
     run_cases(globals())
