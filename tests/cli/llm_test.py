@@ -159,6 +159,19 @@ def case_damaged_models(t):
     t.run("eval", "hf", "--text", TEXT, exit=3, err=r"hf/config\.json.*(nosuch|NoSuch)")
 
 
+def case_a_model_that_gives_no_numbers(t):
+    shutil.copytree(FOLDER, t.path("hf"))
+    data = bytearray((FOLDER / "model.safetensors").read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    at = 8 + size + json.loads(data[8:8 + size])["model.norm.weight"]["data_offsets"][0]
+    data[at:at + 2] = b"\xc0\x7f"  # bfloat16's NaN
+    t.path("hf/model.safetensors").write_bytes(data)
+    for hot in ("0", "1"):
+        done = subprocess.run([t.program, "generate", "hf", "--prompt", "a", "--temperature", hot, "--seed", "1"], capture_output=True,
+                              text=True, cwd=t.folder, timeout=60)
+        assert done.returncode == 3 and "token 0 the logit NaN" in done.stderr.splitlines()[-1], done
+
+
 def case_eval_reports_what_it_has_on_interrupt(t):
     t.path("long.txt").write_text(TEXT.read_text() * 400)
     process = subprocess.Popen([t.program, "eval", str(GGUF), "--text", "long.txt", "--ctx", "64", "--json"], cwd=t.folder, text=True,
