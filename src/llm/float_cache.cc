@@ -116,6 +116,7 @@ void FloatCache::begin(const CacheBatch& batch) {
         fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": position ", position, " does not follow ", last);
       last = position;
     }
+    if (last > kMaxPosition) fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", last);
     const auto it = sequences_.find(part.sequence);
     const size_t length = it == sequences_.end() ? 0 : it->second.length;
     needed += blocks_for(length + part.positions.size()) - blocks_for(length);

@@ -99,6 +99,7 @@ void FloatCache::load(SequenceId sequence, std::span<const uint8_t> bytes, std::
     if (position <= last) reader.corrupt("position ", position, " does not follow ", last);
     last = position;
   }
+  if (last > kMaxPosition) reader.corrupt("position ", last, ", expected at most ", kMaxPosition);
   crop(sequence, 0);
   if (length == 0) return;
   begin({{{sequence, positions}}});

@@ -8,6 +8,8 @@
 #include <map>
 
 #include "base/expect_error.h"
+#include "kpd/base/bytes.h"
+#include "kpd/base/hash.h"
 #include "kpd/base/rng.h"
 
 namespace kpd::llm {
@@ -209,6 +211,25 @@ TEST(KvCache, TheCapacityIsWhatWasAskedFor) {
   }
   for (const size_t capacity : {size_t{kMaxCacheTokens} + 1, std::numeric_limits<size_t>::max()})
     EXPECT_KPD_ERROR(kInvalidArgument, "expected at most 274877906944", make_cache("f16", std::span(&kLayer, 1), capacity, 1));
+}
+
+// What comes behind the largest position that is taken can still be said.
+TEST(KvCache, PositionsHaveAnEnd) {
+  const auto cache = make_cache("f32", std::span(&kLayer, 1), 128, 1);
+  constexpr int32_t kLast = std::numeric_limits<int32_t>::max() - 1;
+  const std::vector<int32_t> beyond = {kLast + 1}, last = {kLast};
+  EXPECT_KPD_ERROR(kInvalidArgument, "no position 2147483647", cache->begin({{{0, beyond}}}));
+  cache->begin({{{0, last}}});
+  cache->commit();
+  EXPECT_EQ(cache->next_position(0), kLast + 1);
+  std::vector<uint8_t> bytes = cache->save(0, "model");
+  cache->load(1, bytes, "model", "file");
+  const size_t at = bytes.size() - 4 - 2 * kKvHeads * kDim * sizeof(float) - 4;
+  ASSERT_EQ(load_u32(bytes.data() + at), static_cast<uint32_t>(kLast));
+  store_u32(bytes.data() + at, static_cast<uint32_t>(kLast) + 1);
+  store_u32(bytes.data() + bytes.size() - 4, crc32(std::span(bytes).first(bytes.size() - 4)));
+  EXPECT_KPD_ERROR(kCorruptData, "position 2147483647", cache->load(1, bytes, "model", "file"));
+  EXPECT_EQ(cache->length(1), 1u);
 }
 
 TEST(KvCache, SavedSequencesComeBack) {
