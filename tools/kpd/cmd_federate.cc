@@ -463,13 +463,16 @@ void add_options(CLI::App& app, FederateArgs& args) {
   add_training_options(app, args);
   add(app, "--eval-every", args.eval_every, "N", "rounds between tests (default 5; and after each of the last 10)");
   add(app, "--save-updates", args.save_updates, "DIR",
-      "write the updates of the first codec's last round, one .safetensors a client");
+      "write the updates of the first codec's last round, one .safetensors a client; not with --comm");
   add(app, "--plot", args.plot, "FILE.png", "draw accuracy over rounds and megabytes (gnuplot)");
-  add(app, "--checkpoint", args.checkpoint, "FILE", "keep the state there at every test and on Ctrl-C");
+  add(app, "--checkpoint", args.checkpoint, "FILE",
+      "keep the state there at every test and on Ctrl-C; a file that exists needs --resume");
   args.engine.add(app, kRoundTimeout);
   add(app, "--max-norm", args.max_norm, "NORM", "with --comm: refuse an update that decodes to more than this L2 norm");
-  add(app, "--resume", args.resume, "continue from --checkpoint, with the same bits; only --rounds may differ");
-  args.common.add_seed(app, "; with --comm 1, for all ranks need the same");
+  add(app, "--resume", args.resume,
+      "continue from --checkpoint, with the same bits; --rounds, --eval-every, --threads, --json, --plot and --max-norm may "
+      "differ");
+  args.common.add_seed(app, "; with --comm 1, for all ranks need the same; with --resume but no --comm the checkpoint's");
   args.common.add_threads(app);
   args.common.add_json(app);
 }

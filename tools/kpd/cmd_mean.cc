@@ -196,19 +196,25 @@ int run_mean(const MeanArgs& args) {
 }
 
 void add_options(CLI::App& app, MeanArgs& args) {
-  add_positional(app, "FILE", args.files, "one file a client: .npy, .safetensors or .f32, all of the same shapes");
+  add_positional(app, "FILE", args.files,
+                 "one file a client: .npy, .safetensors or .f32, all of the same shapes; with --comm one a rank, or one for "
+                 "all, where {rank} in its name stands for the rank's number");
   add(app, "--codec", args.codecs, "SPEC", "how to compress, e.g. eden:bits=1; may be repeated; `kpd codecs` lists them");
-  add(app, "--weights", args.weights, "W1,W2,...", "one weight a client (default: equal)");
+  add(app, "--weights", args.weights, "W1,W2,...",
+      "one weight a client (default: equal); with --comm one a rank, whole numbers from 1");
   add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32)");
   add(app, "--synthetic", args.synthetic, "NAME", "make the vectors: lognormal, normal, exponential or sparse:K");
   add(app, "--dim", args.dim, "D", "numbers in each synthetic vector (default 65536)");
-  add(app, "--clients", args.clients, "N", "synthetic clients (default 10)");
+  add(app, "--clients", args.clients, "N", "synthetic clients (default 10); not with --comm");
   add(app, "--correlation", args.correlation, "R", "of the synthetic clients, 0 to 1 (default 0; 1: identical)");
-  add(app, "--trials", args.trials, "T", "rounds with new rotations and new synthetic vectors (default 10; 1 for files)");
-  add(app, "--loss", args.loss, "P[,burst]", "send packets and drop this fraction of them, at random or in bursts");
-  add(app, "--link", args.link, "SPEED", "say when compression pays on a link, e.g. 1Gbit");
-  add(app, "--no-speed", args.no_speed, "do not measure speed");
-  add(app, "--repeats", args.repeats, "N", "turns of the speed measurement (default and least 9)");
+  add(app, "--trials", args.trials, "T",
+      "rounds with new rotations and new synthetic vectors (default 10; 1 for files, --out and --comm; with --comm the vectors "
+      "stay the same)");
+  add(app, "--loss", args.loss, "P[,burst]",
+      "send packets and drop this fraction of them, at random or in bursts; not with --comm");
+  add(app, "--link", args.link, "SPEED", "say when compression pays on a link, e.g. 1Gbit; not with --comm");
+  add(app, "--no-speed", args.no_speed, "do not measure speed; not with --comm");
+  add(app, "--repeats", args.repeats, "N", "turns of the speed measurement (default and least 9); not with --comm");
   args.engine.add(app);
   add(app, "--pattern", args.pattern, "NAME", "with --comm: gather, allgather (default) or sra (scatter-reduce-allgather)");
   add(app, "--second", args.second, "SPEC",

@@ -50,13 +50,17 @@ Place gloo_place(const EngineOptions& o) {
 
 void EngineOptions::add(CLI::App& app, int command_timeout) {
   default_timeout = command_timeout;
-  tool::add(app, "--comm", comm, "ENGINE", "run over an engine: inprocess (threads), mpi (under mpirun) or gloo (torchrun's)");
+  tool::add(app, "--comm", comm, "ENGINE",
+            "run over an engine: inprocess (threads), mpi (under mpirun) or gloo (torchrun's); a rank then has one thread "
+            "unless --threads is given");
   tool::add(app, "--ranks", ranks, "N", "how many ranks (inprocess: default 4; gloo: default $WORLD_SIZE)");
   tool::add(app, "--rank", rank, "R", "this process's rank (gloo; default $RANK)");
   tool::add(app, "--store", store, "URL",
             "where gloo's ranks meet: tcp:HOST:PORT of rank 0, or file:PATH (default $MASTER_ADDR:$MASTER_PORT)");
   tool::add(app, "--address", address, "HOST", "this host, as the other ranks reach it (gloo; default: its own name)");
-  tool::add(app, "--timeout", timeout, "S", str("seconds to wait for a rank (default ", command_timeout, ")"));
+  tool::add(app, "--timeout", timeout, "S",
+            str("seconds to wait for a rank, also for the others to come (default ", command_timeout,
+                "); a gloo rank that joins may take up to about 2.6 times that before it gives up"));
 }
 
 void EngineOptions::refuse_others() const {
