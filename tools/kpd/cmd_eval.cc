@@ -186,7 +186,7 @@ Command eval_command() {
             add(app, "--kv", args->caches, "SPEC",
                 "cache of keys and values: f32 (default), f16, bf16; may be given several times");
             args->task.add_options(app);
-            args->model.add_arithmetic(app, "fast; exact where models or caches are compared");
+            args->model.add_arithmetic(app, "exact with --reference or any --kv, else fast, also for several models");
             args->model.add_chunk(app);
             args->common.add_threads(app);
             args->common.add_json(app);

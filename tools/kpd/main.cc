@@ -19,14 +19,18 @@ namespace {
 
 constexpr const char* kAbout =
     "kpd sends vectors that many machines hold (gradients, model updates) in 0.05 to 8 bits per number\n"
-    "instead of 32, and averages them within stated, measured bounds.";
+    "instead of 32, and averages them within stated, measured bounds. It loads language models (GGUF files,\n"
+    "Hugging Face folders), evaluates them, generates text and serves them to OpenAI's clients, on CPUs.";
 
 std::string general_help() {
   std::string text = str("Usage: kpd COMMAND [OPTIONS]\n\n", kAbout, "\n\nCommands:\n");
   for (const Command& command : commands()) {
     text += str("  ", command.name, std::string(12 - command.name.size(), ' '), command.summary, "\n");
   }
-  text += "\nOptions:\n  --help      this text; `kpd COMMAND --help` explains a command\n  --version   the version\n";
+  text +=
+      "\nOptions:\n  --help      this text; `kpd COMMAND --help` explains a command\n  --version   the version\n"
+      "\nEnvironment:\n  KPD_ISA     the instruction set to use, e.g. scalar; an unknown name is answered with those of this "
+      "machine\n";
   text += "\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 an input's content is wrong, 130 interrupted.\n";
   text += "\nExample:\n  kpd mean --synthetic lognormal --dim 2^16 --clients 10 --trials 5 --codec eden:bits=1 --seed 1\n";
   return text;
