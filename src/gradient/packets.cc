@@ -44,45 +44,16 @@ void check_segment(const ByteReader& r, const SegmentCodec& codec, std::span<con
   }
 }
 
-uint64_t group_elements(const TensorRecord& record) {
-  return std::min<uint64_t>(record.count, kBlocksPerSegment << record.params.log2_block);
-}
-
-// A power of two.
-uint32_t max_slices(const TensorRecord& record) {
-  return static_cast<uint32_t>(std::min<uint64_t>(kMaxSlices, std::bit_ceil(group_elements(record) / 16 + 1)));
-}
-
-// By the mean rate; slices may come out larger.
-uint32_t first_slices(const TensorRecord& record, uint32_t max_payload_bytes) {
-  const double bits = record.params.bits() * static_cast<double>(group_elements(record));
-  const double slices = bits / 8 / max_payload_bytes;
+uint32_t choose_slices(const TensorRecord& record, uint32_t target_payload_bytes) {
+  const double bits = record.params.bits() *
+                      static_cast<double>(std::min<uint64_t>(record.count, kBlocksPerSegment << record.params.log2_block));
+  const double slices = bits / 8 / target_payload_bytes;
   const uint64_t needed = static_cast<uint64_t>(slices) + 1;
-  return static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(needed), max_slices(record)));
+  return static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(needed), kMaxSlices));
 }
 
 bool all_zero(std::span<const uint8_t> words) {
   return std::all_of(words.begin(), words.end(), [](uint8_t b) { return b == 0; });
-}
-
-using Slices = std::vector<std::vector<uint8_t>>;  // payloads of one group
-
-// Appends a group a segment, all in as few slices as keep every payload within max_payload_bytes. Returns their number.
-uint32_t cut(const CheckedRecord& c, std::span<const std::span<const uint8_t>> segments, uint32_t max_payload_bytes,
-             std::vector<Slices>& groups) {
-  const size_t first = groups.size();
-  for (uint32_t n_slices = first_slices(c.record, max_payload_bytes);; n_slices *= 2) {
-    size_t largest = 0;
-    groups.resize(first);
-    for (size_t s = 0; s < segments.size(); ++s) {
-      const SegmentShape shape = segment_shape(c.record.count, 1u << c.record.params.log2_block, s);
-      Slices& group = groups.emplace_back();
-      if (all_zero(segments[s].first(4 * size_t{shape.n_blocks}))) continue;  // a group of zeros has no codes and no packets
-      c.codec->split(segments[s], shape, n_slices, group);
-      for (const std::vector<uint8_t>& payload : group) largest = std::max(largest, payload.size());
-    }
-    if (largest <= max_payload_bytes || n_slices >= max_slices(c.record)) return n_slices;
-  }
 }
 
 // Calls fn(group, slice) in the order in which packets are numbered: slice by slice through all groups, so that a burst takes a
@@ -100,9 +71,10 @@ void for_packet_order(size_t n_groups, const Slices& slices, const Fn& fn) {
 
 }  // namespace
 
-PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes, std::string_view name, const Limits& limits) {
-  if (max_payload_bytes < 64 || max_payload_bytes > 60000) {
-    fail(ErrorCode::kInvalidArgument, "packets of ", max_payload_bytes, " bytes, expected 64 to 60000");
+PacketSet packetize(std::span<const uint8_t> message, uint32_t target_payload_bytes, std::string_view name,
+                    const Limits& limits) {
+  if (target_payload_bytes < 64 || target_payload_bytes > 60000) {
+    fail(ErrorCode::kInvalidArgument, "packets of ", target_payload_bytes, " bytes, expected 64 to 60000");
   }
   ByteReader r(message, name);
   uint32_t count = 0;
@@ -112,7 +84,7 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
   CodecCache codecs;
   Scratch scratch;
   std::vector<std::span<const uint8_t>> segments;
-  std::vector<Slices> groups;
+  std::vector<std::vector<std::vector<uint8_t>>> groups;  // [group][slice] payload
   set.control.assign(message.begin(), message.begin() + static_cast<ptrdiff_t>(info.header_bytes));
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t at = r.offset();
@@ -125,16 +97,19 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes
       for (const auto& s : segments) set.control.insert(set.control.end(), s.begin(), s.end());
       continue;
     }
-    const size_t slices_at = set.control.size();
-    set.control.resize(slices_at + 4);
+    const uint32_t n_slices = choose_slices(c.record, target_payload_bytes);
+    set.control.resize(set.control.size() + 4);
+    store_u32(set.control.data() + set.control.size() - 4, n_slices);
     set.overhead_bytes += 4;
     for (size_t s = 0; s < segments.size(); ++s) {
       const SegmentShape shape = segment_shape(c.record.count, 1u << c.record.params.log2_block, s);
-      const auto words = segments[s].first(4 * size_t{shape.n_blocks});
-      set.control.insert(set.control.end(), words.begin(), words.end());
-      if (!all_zero(words)) check_segment(r, *c.codec, segments[s], shape, message, scratch);
+      set.control.insert(set.control.end(), segments[s].begin(),
+                         segments[s].begin() + 4 * static_cast<ptrdiff_t>(shape.n_blocks));
+      groups.emplace_back();
+      if (all_zero(segments[s].first(4 * size_t{shape.n_blocks}))) continue;  // a group of zeros has no codes and no packets
+      check_segment(r, *c.codec, segments[s], shape, message, scratch);
+      c.codec->split(segments[s], shape, n_slices, groups.back());
     }
-    store_u32(set.control.data() + slices_at, cut(c, segments, max_payload_bytes, groups));
   }
   for_packet_order(
       groups.size(), [&](size_t g) { return static_cast<uint32_t>(groups[g].size()); },
@@ -209,8 +184,9 @@ void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const Messa
     return;
   }
   const uint32_t slices = r.u32("number of slices");
-  if (!std::has_single_bit(slices) || slices > max_slices(c.record)) {
-    r.corrupt(slices, " slices for groups of ", group_elements(c.record), " elements");
+  const uint64_t group_elements = std::min<uint64_t>(wanted, kBlocksPerSegment << t.params.log2_block);
+  if (!std::has_single_bit(slices) || slices > std::min<uint64_t>(kMaxSlices, std::bit_ceil(group_elements / 16 + 1))) {
+    r.corrupt(slices, " slices for groups of ", group_elements, " elements");
   }
   const uint32_t block = 1u << t.params.log2_block;
   const uint64_t n = segment_count(wanted, block);

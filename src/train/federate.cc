@@ -104,7 +104,7 @@ std::vector<RunState> load_runs(const Task& task, const FederateOptions& options
   Checkpoint checkpoint = read_checkpoint(options.checkpoint);
   compare(checkpoint.settings, settings_of(task, options), [&](const auto& name, const auto& then, const auto& now) {
     fail(ErrorCode::kMismatch, options.checkpoint, ": was made with ", name, " ", then, ", not ", now,
-         "; continue it with the same options (only the number of rounds may differ)");
+         "; continue it with the same options (only rounds, threads, max-norm and what is printed may differ)");
   });
   compare(checkpoint.environment, task.environment(), [&](const auto& name, const auto& then, const auto& now) {
     if (!callbacks.on_warning) return;

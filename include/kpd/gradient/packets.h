@@ -26,11 +26,11 @@ struct PacketSet {
   uint64_t total_bytes() const { return control.size() + payload_bytes + 16 * static_cast<uint64_t>(packets.size()); }
 };
 
-// Cuts a message (not a file) into packets of at most max_payload_bytes of codes (64..60000), beside which they have 16
-// bytes; in blocks so large that 4,096 packets for 64 of them do not suffice they are larger. Needs no
-// secret. Methods: eden without dither and allocate; tensors that travel as float32 go into the control part.
-// Error(kUnsupported) for other methods, else as for reading a message.
-PacketSet packetize(std::span<const uint8_t> message, uint32_t max_payload_bytes = 1200, std::string_view name = "message",
+// Cuts a message (not a file) into packets of about target_payload_bytes of codes (64..60000) or less, and 16 bytes beside.
+// As codes vary in length some have up to a tenth and 40 bytes more, which has to fit the link too. Needs no secret.
+// Methods: eden without dither and allocate; tensors that travel as float32 go into the control part. Error(kUnsupported)
+// for other methods, else as for reading a message.
+PacketSet packetize(std::span<const uint8_t> message, uint32_t target_payload_bytes = 1200, std::string_view name = "message",
                     const Limits& limits = {});
 
 struct PacketReport {
