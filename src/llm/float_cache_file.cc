@@ -10,7 +10,7 @@ namespace kpd::llm {
 namespace {
 
 constexpr std::string_view kMagic = "KPDKV001";
-constexpr size_t kTextBytes = 96;  // of the spec and the fingerprint together with their lengths, at most
+constexpr size_t kTextBytes = 96;  // of the fingerprint, at most
 
 void put_text(std::vector<uint8_t>& out, std::string_view text) {
   out.push_back(static_cast<uint8_t>(text.size()));

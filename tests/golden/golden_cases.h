@@ -72,6 +72,7 @@ inline std::vector<GoldenCase> golden_cases() {
       {"eden-b6.7", "eden:bits=6.7,block=512", narrow},
       {"eden-b0.5", "eden:bits=0.5", wide},
       {"eden-b0.05", "eden:bits=0.05", wide},
+      {"eden-b0.995", "eden:bits=0.995,block=64", many_blocks},  // below one bit, and yet all coordinates are kept
       {"eden-biased", "eden:bits=2,scale=biased", narrow},
       {"eden-norm", "eden:bits=0.7,scale=norm", narrow},
       {"eden-rounds1", "eden:bits=1,rounds=1", narrow},
@@ -91,6 +92,7 @@ inline std::vector<GoldenCase> golden_cases() {
       {"entropy-b3", "eden:code=entropy,bits=3", narrow},
       {"entropy-b4", "eden:code=entropy,bits=4,block=1024", narrow},
       {"entropy-b8", "eden:code=entropy,bits=8,block=1024", narrow},
+      {"entropy-biased", "eden:code=entropy,bits=0.5,scale=biased,rounds=1", {{1500}, {512, Fill::kSpike}}},  // all indices 0
       {"entropy-norm", "eden:code=entropy,bits=2,scale=norm,rounds=1", narrow},
       {"entropy-escapes-b4", "eden:code=entropy,bits=4", mixes({8191}), false, 14},  // seeds with escapes
       {"entropy-escapes-b6", "eden:code=entropy,bits=6", mixes({8191}), false, 3},

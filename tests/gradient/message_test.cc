@@ -530,5 +530,19 @@ TEST(Message, ACodecIsFloat32UnlessItIsSaid) {
   EXPECT_EQ(codec.params(), Codec::parse("float32").params());
 }
 
+TEST(Message, NamesAreWellFormed) {
+  const auto encoder_of = [](const std::string& name) {
+    const Encoder e({{name, DType::kFloat32, {3}}}, Codec(), RunSecret::from_seed(9));
+  };
+  // A cut character, too many bytes for one, a surrogate, beyond U+10FFFF, control characters.
+  for (const char* bad :
+       {"a\xc3", "\xc0\xaf", "\xe0\x80\x8a", "\xf0\x80\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\nb", "\x7f"}) {
+    EXPECT_THROW(encoder_of(bad), Error) << bad;
+  }
+  for (const char* good : {"layer.0", "\u00e9\u0416", "\ud7ff\ue000", "\U0001f600\U0010ffff", ""}) {
+    EXPECT_NO_THROW(encoder_of(good)) << good;
+  }
+}
+
 }  // namespace
 }  // namespace kpd::gradient
