@@ -216,6 +216,9 @@ Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan, 
     ++done;
     if (progress && !progress(done)) break;
   }
+  const auto is_number = [](const Score& s) { return !std::isnan(s.loss + s.reference_loss + s.kld); };
+  if (!std::all_of(scores.begin(), scores.end(), is_number))
+    fail(ErrorCode::kCorruptData, "the model gave a token a log-probability that is no number (is it damaged?)");
   Evaluation e;
   summarize(plan, scores, done, reference != nullptr, e);
   e.seconds = since(start);

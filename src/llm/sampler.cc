@@ -44,7 +44,7 @@ void check_sampling(const SamplingOptions& o) {
   check(o.temperature >= 0 && o.temperature <= 100, "the temperature", o.temperature, "0 to 100");
   check(o.top_p > 0 && o.top_p <= 1, "top-p", o.top_p, "more than 0, at most 1");
   check(o.min_p >= 0 && o.min_p <= 1, "min-p", o.min_p, "0 to 1");
-  check(o.repeat_penalty > 0 && o.repeat_penalty <= 100, "the repeat penalty", o.repeat_penalty, "more than 0, at most 100");
+  check(o.repeat_penalty >= 0.01f && o.repeat_penalty <= 100, "the repeat penalty", o.repeat_penalty, ".01 to 100");
 }
 
 SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOptions& defaults) {

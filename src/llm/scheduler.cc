@@ -3,6 +3,7 @@
 #include "kpd/llm/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <thread>
 
@@ -348,6 +349,11 @@ class SchedulerThread {
     Running& r = *slot.running;
     r.result.prompt_scores.assign(slot.scores.begin(),
                                   slot.scores.begin() + static_cast<std::ptrdiff_t>(r.request.prompt.size()));
+    for (const TokenScore& score : r.result.prompt_scores) {
+      if (std::isnan(score.logprob))
+        fail(ErrorCode::kCorruptData, "the model gave token ", score.token,
+             " a log-probability that is no number (is it damaged?)");
+    }
     const size_t n_top = r.request.top_logprobs.value_or(0);
     for (TokenScore& score : r.result.prompt_scores) score.top.resize(std::min(score.top.size(), n_top));
   }

@@ -131,6 +131,8 @@ class Scorer {
     for (size_t at = 0; const Line& line : lines) {
       EndingScore& score = scores.emplace_back();
       for (size_t t = line.n_context; t < line.tokens.size(); ++t, ++at) {
+        if (std::isnan(rows[at].log_likelihood))
+          fail(ErrorCode::kCorruptData, "the model gave a token a log-probability that is no number (is it damaged?)");
         score.log_likelihood += rows[at].log_likelihood;
         score.greedy = score.greedy && rows[at].greedy;
       }

@@ -18,6 +18,7 @@ using comm::Milliseconds;
 enum Kind : uint8_t { kGreeting = 1, kRun, kRound, kEnd, kAlive };
 constexpr uint32_t kMagic = 0x31465048;  // "HPF1"
 constexpr Milliseconds kGreetingWait{120000};
+constexpr Milliseconds kLongestWait = Milliseconds::max() / 2;
 constexpr Milliseconds kPoll{200};
 constexpr Milliseconds kMinLifeInterval{50}, kMaxLifeInterval{5000};
 
@@ -136,7 +137,7 @@ void follow(Federation& federation, const FederateCallbacks& callbacks, comm::Ex
   std::unique_ptr<CodecRun> run;
   for (;;) {
     // Signs of life come four times in a time-out.
-    const Bytes bytes = receive_control(exchange, 0, 2 * server.timeout, &callbacks);
+    const Bytes bytes = receive_control(exchange, 0, 2 * std::min(server.timeout, kLongestWait), &callbacks);
     ByteReader r(bytes, "message of the server");
     switch (kind_of(r)) {
       case kRun: {

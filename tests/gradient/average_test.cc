@@ -380,12 +380,16 @@ TEST(Averaging, AnotherSecretIsNamed) {
 // Runs `of(rank)` for two ranks side by side.
 void two_ranks(const std::function<void(comm::Exchange&)>& of) {
   auto group = comm::make_inprocess_group(2);
-  std::thread other([&] {
-    of(*group[1]);
-    group[1].reset();
-  });
-  of(*group[0]);
-  group[0].reset();
+  const auto run = [&](size_t rank) {
+    try {
+      of(*group[rank]);
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << "rank " << rank << ": " << e.what();
+    }
+    group[rank].reset();
+  };
+  std::thread other([&] { run(1); });
+  run(0);
   other.join();
 }
 
@@ -425,7 +429,6 @@ TEST(Averaging, AnAveragerThatFailedGoesNoFurther) {
     two_ranks([&](comm::Exchange& exchange) {
       AverageOptions options;
       options.pattern = pattern;
-      options.timeout = comm::Milliseconds(1000);
       Averager averager(exchange, kManifest, Codec::parse("eden:bits=4"), RunSecret::from_seed(3), options);
       Model x = model_of(7), mean = model_of(0);
       x.tensors[0][exchange.rank() == 1 ? 5 : 6] = std::numeric_limits<float>::infinity();

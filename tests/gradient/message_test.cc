@@ -486,32 +486,6 @@ TEST(Message, ReportsDoNotDependOnHowValuesAreRead) {
   }
 }
 
-TEST(Message, ChunkBoundHoldsWhereNanTravels) {
-  std::vector<float> x = normal_vector(100000, 4);
-  x[3] = std::numeric_limits<float>::quiet_NaN();
-  Encoder e(one_tensor(x.size()), Codec::parse("eden:block=64"), RunSecret::from_seed(9), {1, NonFinite::kPass});
-  std::vector<uint8_t> chunk(e.max_chunk_bytes()), bytes;
-  const TensorView view{std::span<const float>(x)};
-  e.begin_stream({&view, 1}, kIds);
-  for (uint64_t n = e.next_chunk(chunk); n > 0; n = e.next_chunk(chunk))
-    bytes.insert(bytes.end(), chunk.begin(), chunk.begin() + static_cast<std::ptrdiff_t>(n));
-  EXPECT_EQ(read_stream_info(bytes).tensors.at(0).params.method, 0);
-}
-
-TEST(Message, ATensorThatPassesNanDoesNotHideTheErrorOfOthers) {
-  const std::vector<float> x = normal_vector(100000, 4);
-  std::vector<float> y = normal_vector(100, 5);
-  y[3] = std::numeric_limits<float>::quiet_NaN();
-  const Manifest manifest = {{"x", DType::kFloat32, {x.size()}}, {"y", DType::kFloat32, {y.size()}}};
-  Encoder e(manifest, Codec::parse("eden:bits=1"), RunSecret::from_seed(9), {1, NonFinite::kPass});
-  std::vector<uint8_t> bytes(e.max_bytes());
-  const TensorView views[] = {TensorView{std::span<const float>(x)}, TensorView{std::span<const float>(y)}};
-  EncodeReport report;
-  e.encode_message(views, kIds, bytes, &report);
-  EXPECT_NEAR(report.vnmse(), .57, .02);
-  EXPECT_EQ(report.nonfinite, 1u);
-}
-
 TEST(Message, WeightsAreFinite) {
   const Model m = make_model();
   const std::vector<uint8_t> message = encode(m, "eden", kIds);
@@ -521,27 +495,6 @@ TEST(Message, WeightsAreFinite) {
   EXPECT_KPD_ERROR(kInvalidArgument, "weight inf", d.decode_add(message, kIds, inf, spans(out)));
   EXPECT_KPD_ERROR(kInvalidArgument, "nan, expected a finite", d.decode_add(message, kIds, inf - inf, spans(out)));
   EXPECT_EQ(out, m.like(0)) << "nothing was added";
-}
-
-TEST(Message, ACodecIsFloat32UnlessItIsSaid) {
-  const Codec codec;
-  EXPECT_EQ(codec.text(), "float32");
-  EXPECT_EQ(codec.row().name, "float32");
-  EXPECT_EQ(codec.params(), Codec::parse("float32").params());
-}
-
-TEST(Message, NamesAreWellFormed) {
-  const auto encoder_of = [](const std::string& name) {
-    const Encoder e({{name, DType::kFloat32, {3}}}, Codec(), RunSecret::from_seed(9));
-  };
-  // A cut character, too many bytes for one, a surrogate, beyond U+10FFFF, control characters.
-  for (const char* bad :
-       {"a\xc3", "\xc0\xaf", "\xe0\x80\x8a", "\xf0\x80\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\nb", "\x7f"}) {
-    EXPECT_THROW(encoder_of(bad), Error) << bad;
-  }
-  for (const char* good : {"layer.0", "\u00e9\u0416", "\ud7ff\ue000", "\U0001f600\U0010ffff", ""}) {
-    EXPECT_NO_THROW(encoder_of(good)) << good;
-  }
 }
 
 }  // namespace

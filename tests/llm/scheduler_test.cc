@@ -278,6 +278,12 @@ TEST_F(DamagedModel, FailsTheRequestsThatMeetTheDamageAndNoOther) {
   EXPECT_EQ(answer.result.error, "");
   EXPECT_EQ(answer.result.tokens, 1u);
   EXPECT_EQ(scheduler.stats().finished, 3u);
+  Request scored = request(tokenizer, "a b}d one", 0);
+  scored.score_prompt = true;
+  scored.top_logprobs = 1;
+  EXPECT_NE(collect(*scheduler.submit(scored)).result.error.find("a log-probability that is no number"), std::string::npos);
+  scored.prompt = tokenizer.encode("a b");
+  EXPECT_EQ(collect(*scheduler.submit(scored)).result.error, "") << "nor of what was scored";
 }
 
 TEST(Scheduler, CancellationFreesTheSlotAndTheQueue) {

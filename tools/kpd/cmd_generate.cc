@@ -39,7 +39,7 @@ llm::SamplingOptions sampling(const GenerateArgs& args) {
   if (!args.top_k.empty()) o.top_k = parse_count("--top-k", args.top_k, 0, 1 << 24);
   if (!args.top_p.empty()) o.top_p = parse_real("--top-p", args.top_p, 0, 1);
   if (!args.min_p.empty()) o.min_p = parse_real("--min-p", args.min_p, 0, 1);
-  if (!args.repeat_penalty.empty()) o.repeat_penalty = parse_real("--repeat-penalty", args.repeat_penalty, 0, 100);
+  if (!args.repeat_penalty.empty()) o.repeat_penalty = parse_real("--repeat-penalty", args.repeat_penalty, 0.01, 100);
   as_usage("sampling", [&] { llm::check_sampling(o); });
   for (const auto& [name, value] :
        {std::pair("--top-k", &args.top_k), std::pair("--top-p", &args.top_p), std::pair("--min-p", &args.min_p)}) {

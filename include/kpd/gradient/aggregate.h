@@ -79,7 +79,8 @@ struct AverageReport {
 };
 
 // One rank's part in averages of one manifest, again and again. Thread-compatible; uses options.threads threads inside. Two
-// averagers may share an exchange one after the other, or where every rank calls them in the same order.
+// averagers of kAllgather or kSra may share an exchange where every rank calls them in the same order; one of kGather, whose
+// senders run ahead of rank 0, needs an exchange of its own.
 class Averager {
  public:
   // Greets all ranks, to find out whether they mean the same (tensors, run, secret, pattern, codecs): throws Error(kMismatch)
@@ -90,8 +91,8 @@ class Averager {
   // mean[i] (manifest[i].count() floats) = the weighted mean of all ranks' x[i]; it may be x's own memory, and the senders of
   // kGather need give none. All ranks call it with the same round. Except for rank 0 of kGather, a rank that is lost, silent or
   // sends wrong bytes ends the average with an Error that names it; mean is then undefined. After an Error of kAllgather or
-  // kSra, other than one about sizes, parts of messages may be under way: the averager refuses to go on, and its exchange has
-  // to be opened anew on all ranks.
+  // kSra parts of messages may be under way: the averager refuses to go on, and its exchange has to be opened anew on all
+  // ranks. Not so for wrong sizes, and for a wrong message of a dithered code, all of which were taken.
   AverageReport average(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
 
  private:

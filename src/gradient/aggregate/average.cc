@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "gradient/aggregate/greeting.h"
 #include "gradient/aggregate/shards.h"
 #include "gradient/aggregate/stopwatch.h"
 #include "gradient/stream_format.h"
@@ -31,43 +32,9 @@ enum Tag : uint32_t { kHello = 1, kFirstHop, kNorm, kSecondHop, kUpdate };
 uint32_t update_tag(uint64_t round) { return kUpdate + static_cast<uint32_t>(round % 4096); }
 
 constexpr uint64_t kSecondHopClient = uint64_t{1} << 32;  // + shard: client ids of the second hop's messages
-constexpr uint32_t kHelloMagic = 0x3248504b;              // "KPH2"
 constexpr double kBitStep = 0.125;                        // of the second hop's bits
 
 constexpr std::string_view kPatternNames[] = {"gather", "allgather", "sra"};
-
-// What ranks must agree on, as they greet each other. Weights may differ.
-struct Hello {
-  uint64_t manifest = 0, run = 0, secret = 0, pattern = 0, codec = 0, second = 0, weight = 0;
-  static constexpr size_t kBytes = 4 + 7 * 8;
-
-  Bytes bytes() const {
-    Bytes b(kBytes);
-    ByteWriter w(b);
-    w.u32(kHelloMagic);
-    for (const uint64_t v : {manifest, run, secret, pattern, codec, second, weight}) w.u64(v);
-    return b;
-  }
-  static Hello read(const Bytes& b, int from) {
-    const std::string name = str("greeting of rank ", from);
-    ByteReader r(b, name);
-    if (b.size() != kBytes || r.u32("magic") != kHelloMagic)
-      fail(ErrorCode::kMismatch, "rank ", from, " does not greet as this version of kpd does");
-    Hello h;
-    for (uint64_t* v : {&h.manifest, &h.run, &h.secret, &h.pattern, &h.codec, &h.second, &h.weight}) *v = r.u64("greeting");
-    return h;
-  }
-};
-
-uint64_t hash_of(std::string_view text) { return hash64({reinterpret_cast<const uint8_t*>(text.data()), text.size()}); }
-
-// Equal for equal secrets, and good for nothing else.
-uint64_t hash_of(const RunSecret& secret) {
-  const std::string_view purpose = "kpd-greeting";
-  Bytes bytes(purpose.begin(), purpose.end());
-  bytes.insert(bytes.end(), secret.bytes.begin(), secret.bytes.end());
-  return hash64(bytes);
-}
 
 std::string with_bits(const std::string& spec, double bits) {
   std::string text;
