@@ -145,7 +145,6 @@ struct Encoder::Impl {
                   std::span<uint8_t> dst, EncodeReport* report);
   uint64_t write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed, uint64_t total) const;
   void encode_job(Job& job, const TensorView& tensor, std::span<uint8_t> dst, Scratch& s) const;
-  static uint64_t sanitize(std::span<float> x);
   // Raw tensors take no part in a rate by energy.
   bool travels_raw(const Job& job) const { return plans[job.tensor].params.method == 0; }
   void measure_energies(std::span<const TensorView> tensors);
@@ -182,16 +181,6 @@ uint64_t Encoder::Impl::write_header(ByteWriter& w, const MessageIds& ids, bool 
   return header;
 }
 
-uint64_t Encoder::Impl::sanitize(std::span<float> x) {
-  uint64_t bad = 0;
-  for (float& v : x) {
-    if (std::isfinite(v)) continue;
-    v = 0;
-    ++bad;
-  }
-  return bad;
-}
-
 void Encoder::Impl::encode_job(Job& job, const TensorView& tensor, std::span<uint8_t> dst, Scratch& s) const {
   const TensorPlan& plan = plans[job.tensor];
   const SegmentShape& shape = job.shape;
@@ -215,7 +204,7 @@ void Encoder::Impl::encode_job(Job& job, const TensorView& tensor, std::span<uin
     const auto bad = std::find_if(x.begin(), x.end(), [](float v) { return !std::isfinite(v); });
     if (bad != x.end()) {
       if (options.nonfinite != NonFinite::kZero) refuse(job, static_cast<uint64_t>(bad - x.begin()));
-      job.stats.nonfinite = sanitize(copy_in());
+      job.stats.nonfinite = zero_nonfinite(copy_in());
     }
   }
   const TensorKeys& k = keys[job.tensor];
@@ -224,7 +213,7 @@ void Encoder::Impl::encode_job(Job& job, const TensorView& tensor, std::span<uin
   } catch (const NonFiniteInput& e) {
     if (options.nonfinite != NonFinite::kZero) refuse(job, e.index);
     job.stats = {};
-    job.stats.nonfinite = sanitize(copy_in());
+    job.stats.nonfinite = zero_nonfinite(copy_in());
     job.bytes = plan.codec->encode(x, shape, k, dst, s, job.stats);
   }
 }
@@ -249,7 +238,7 @@ void Encoder::Impl::measure_energies(std::span<const TensorView> tensors) {
       load_floats(tensors[jobs[i]->tensor], shape.first_element + shape.block_offset(b), std::span(values.data(), length));
       kernels::Magnitude m = kernels::magnitude(values.data(), length);
       if (m.max_abs_bits >= 0x7f800000u) {
-        sanitize(std::span(values.data(), length));  // as encoding will, where it does not refuse
+        zero_nonfinite(std::span(values.data(), length));  // as encoding will, where it does not refuse
         m = kernels::magnitude(values.data(), length);
       }
       energies[starts[i] + b] = m.sum_squares;

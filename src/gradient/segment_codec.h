@@ -72,6 +72,17 @@ struct NonFiniteInput {
   uint64_t index;
 };
 
+// Replaces them by 0; returns how many there were.
+inline uint64_t zero_nonfinite(std::span<float> x) {
+  uint64_t bad = 0;
+  for (float& v : x) {
+    if (std::isfinite(v)) continue;
+    v = 0;
+    ++bad;
+  }
+  return bad;
+}
+
 struct SegmentStats {
   double norm2 = 0, error2 = 0;
   uint64_t reseeded = 0, over_limit = 0, nonfinite = 0;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "base/utf8.h"
 #include "kpd/base/hash.h"
 
 namespace kpd::gradient {
@@ -37,19 +38,13 @@ uint64_t checked_count(const ByteReader& r, const std::vector<uint64_t>& shape, 
   return count;
 }
 
-// Names go into files and error lines. (Unicode 15, table 3-7.)
+// Names go into files and error lines.
 bool is_plain_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const uint8_t c = static_cast<uint8_t>(text[i]);
-    const size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
-    if (n == 0 || i + n > text.size() || c < 0x20 || c == 0x7f) return false;
-    // The first byte behind says what is written with more bytes than it needs, is a surrogate or lies beyond U+10FFFF.
-    const uint8_t low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80, high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-    for (size_t k = 1; k < n; ++k) {
-      const uint8_t next = static_cast<uint8_t>(text[i + k]);
-      if (next < (k == 1 ? low : 0x80) || next > (k == 1 ? high : 0xbf)) return false;
-    }
-    i += n;
+    const Utf8Sequence s = utf8_sequence_at(text, i);
+    if (!s.whole || c < 0x20 || c == 0x7f) return false;
+    i += s.bytes;
   }
   return true;
 }

@@ -2,7 +2,6 @@
 // Private.
 #pragma once
 
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,8 +14,6 @@ namespace kpd::llm {
 
 inline constexpr size_t kBlockTokens = 64;
 static_assert(kMaxCacheTokens / kBlockTokens <= uint64_t{1} << 32);  // a block's number is a uint32_t
-
-inline constexpr int32_t kMaxPosition = std::numeric_limits<int32_t>::max() - 1;  // the one behind it can be said
 
 // Blocks of raw memory with reference counts.
 class BlockPool {

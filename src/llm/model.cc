@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
@@ -152,8 +151,7 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
       check_token(d, part.tokens[i]);
       rows.tokens.push_back(part.tokens[i]);
       const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
-      // The position behind it must be one too.
-      if (position < 0 || position >= std::numeric_limits<int32_t>::max())
+      if (position < 0 || position > kMaxPosition)
         fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
       rows.positions.push_back(static_cast<int32_t>(position));
     }

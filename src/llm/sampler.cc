@@ -13,8 +13,6 @@
 namespace kpd::llm {
 namespace {
 
-constexpr TokenId kMaxTokens = 1 << 24;
-
 // Index of the largest, of equals the first.
 size_t likeliest(std::span<const float> logits) {
   if (logits.empty()) fail(ErrorCode::kInvalidArgument, "there are no logits to pick a token from");
@@ -76,8 +74,8 @@ SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOpti
 Sampler::Sampler(const SamplingOptions& options) : options_(options) { check_sampling(options); }
 
 void Sampler::seen(TokenId token) {
-  if (token < 0 || token >= kMaxTokens)
-    fail(ErrorCode::kInvalidArgument, "token ", token, " is of no vocabulary: expected 0 to ", kMaxTokens - 1);
+  if (token < 0 || token >= kMaxVocabulary)
+    fail(ErrorCode::kInvalidArgument, "token ", token, " is of no vocabulary: expected 0 to ", kMaxVocabulary - 1);
   const auto i = static_cast<size_t>(token);
   if (i >= seen_.size()) seen_.resize(i + 1);
   seen_[i] = true;

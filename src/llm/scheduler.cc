@@ -3,7 +3,6 @@
 #include "kpd/llm/scheduler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <thread>
 
@@ -12,6 +11,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "llm/clock.h"
+#include "llm/log_probability.h"
 #include "llm/scheduler_slots.h"
 
 namespace kpd::llm {
@@ -349,13 +349,11 @@ class SchedulerThread {
     Running& r = *slot.running;
     r.result.prompt_scores.assign(slot.scores.begin(),
                                   slot.scores.begin() + static_cast<std::ptrdiff_t>(r.request.prompt.size()));
-    for (const TokenScore& score : r.result.prompt_scores) {
-      if (std::isnan(score.logprob))
-        fail(ErrorCode::kCorruptData, "the model gave token ", score.token,
-             " a log-probability that is no number (is it damaged?)");
-    }
     const size_t n_top = r.request.top_logprobs.value_or(0);
-    for (TokenScore& score : r.result.prompt_scores) score.top.resize(std::min(score.top.size(), n_top));
+    for (TokenScore& score : r.result.prompt_scores) {
+      check_log_probability(static_cast<double>(score.logprob), score.token);
+      score.top.resize(std::min(score.top.size(), n_top));
+    }
   }
 
   void done(Slot& slot, FinishReason reason) {

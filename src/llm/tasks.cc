@@ -9,6 +9,7 @@
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
+#include "llm/log_probability.h"
 #include "llm/planned_context.h"
 
 namespace kpd::llm {
@@ -131,8 +132,7 @@ class Scorer {
     for (size_t at = 0; const Line& line : lines) {
       EndingScore& score = scores.emplace_back();
       for (size_t t = line.n_context; t < line.tokens.size(); ++t, ++at) {
-        if (std::isnan(rows[at].log_likelihood))
-          fail(ErrorCode::kCorruptData, "the model gave a token a log-probability that is no number (is it damaged?)");
+        check_log_probability(rows[at].log_likelihood, targets[at]);
         score.log_likelihood += rows[at].log_likelihood;
         score.greedy = score.greedy && rows[at].greedy;
       }

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "base/utf8.h"
 #include "llm/unicode_tables.h"
 
 namespace kpd::llm {
@@ -39,29 +40,6 @@ class ClassTable {
   std::vector<std::array<uint8_t, 256>> pages_;  // page 0: no class at all
 };
 
-// The length of the longest start of a well-formed character at text[at] that is there, and whether it is a whole one.
-struct Sequence {
-  uint32_t bytes;
-  bool whole;
-  bool cut;  // not whole because the text ends
-};
-
-Sequence sequence_at(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const unsigned char b = byte(0);
-  if (b < 0x80) return {1, true, false};
-  if (b < 0xC2 || b > 0xF4) return {1, false, false};
-  const uint32_t length = b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what is beyond U+10FFFF.
-  const unsigned char low = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;
-  const unsigned char high = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;
-  for (uint32_t i = 1; i < length; ++i) {
-    if (at + i == text.size()) return {i, false, true};
-    if (byte(i) < (i == 1 ? low : 0x80) || byte(i) > (i == 1 ? high : 0xBF)) return {i, false, false};
-  }
-  return {length, true, false};
-}
-
 }  // namespace
 
 uint8_t char_class(uint32_t c) {
@@ -90,7 +68,7 @@ void append_utf8(std::string& out, uint32_t code) {
 
 bool is_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
-    const Sequence s = sequence_at(text, at);
+    const Utf8Sequence s = utf8_sequence_at(text, at);
     if (!s.whole) return false;
     at += s.bytes;
   }
@@ -102,7 +80,7 @@ std::string lossy_utf8(std::string_view text, size_t* incomplete) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const Sequence s = sequence_at(text, at);
+    const Utf8Sequence s = utf8_sequence_at(text, at);
     if (s.whole) {
       out += text.substr(at, s.bytes);
     } else if (s.cut && incomplete) {

@@ -467,7 +467,8 @@ void add_options(CLI::App& app, FederateArgs& args) {
   add(app, "--plot", args.plot, "FILE.png", "draw accuracy over rounds and megabytes (gnuplot)");
   add(app, "--checkpoint", args.checkpoint, "FILE",
       "keep the state there at every test and on Ctrl-C; a file that exists needs --resume");
-  args.engine.add(app, kRoundTimeout);
+  args.engine.default_timeout = kRoundTimeout;
+  args.engine.add(app);
   add(app, "--max-norm", args.max_norm, "NORM", "with --comm: refuse an update that decodes to more than this L2 norm");
   add(app, "--resume", args.resume,
       "continue from --checkpoint, with the same bits; --rounds, --eval-every, --threads, --json, --plot and --max-norm may "

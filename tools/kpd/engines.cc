@@ -48,8 +48,7 @@ Place gloo_place(const EngineOptions& o) {
 
 }  // namespace
 
-void EngineOptions::add(CLI::App& app, int command_timeout) {
-  default_timeout = command_timeout;
+void EngineOptions::add(CLI::App& app) {
   tool::add(app, "--comm", comm, "ENGINE",
             "run over an engine: inprocess (threads), mpi (under mpirun) or gloo (torchrun's); a rank then has one thread "
             "unless --threads is given");
@@ -59,7 +58,7 @@ void EngineOptions::add(CLI::App& app, int command_timeout) {
             "where gloo's ranks meet: tcp:HOST:PORT of rank 0, or file:PATH (default $MASTER_ADDR:$MASTER_PORT)");
   tool::add(app, "--address", address, "HOST", "this host, as the other ranks reach it (gloo; default: its own name)");
   tool::add(app, "--timeout", timeout, "S",
-            str("seconds to wait for a rank, also for the others to come (default ", command_timeout,
+            str("seconds to wait for a rank, also for the others to come (default ", default_timeout,
                 "); a gloo rank that joins may take up to about 2.6 times that before it gives up"));
 }
 

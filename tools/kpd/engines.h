@@ -14,8 +14,8 @@ namespace kpd::tool {
 // The options of every command that runs over an engine.
 struct EngineOptions {
   std::string comm, ranks, rank, store, address, timeout;
-  double default_timeout = 60;  // seconds
-  void add(CLI::App& app, int command_timeout = 60);
+  int default_timeout = 60;  // seconds; set before add()
+  void add(CLI::App& app);
   bool used() const { return !comm.empty(); }
   void refuse_others() const;       // without --comm: throws UsageError for one that was given
   comm::Milliseconds wait() const;  // --timeout

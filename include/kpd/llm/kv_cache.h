@@ -79,6 +79,7 @@ class KvCache {
 };
 
 inline constexpr uint64_t kMaxCacheTokens = uint64_t{1} << 38;
+inline constexpr int32_t kMaxPosition = INT32_MAX - 1;  // the one behind it can be said
 
 // spec: f32, f16 or bf16. `capacity` tokens in all sequences together, in blocks of 64; memory is taken as it is needed.
 // n_threads share attend(). Throws Error(kInvalidArgument) for another spec, and for more than kMaxCacheTokens.

@@ -18,6 +18,7 @@ class GgufMetadata;
 namespace kpd::llm {
 
 using TokenId = int32_t;
+inline constexpr TokenId kMaxVocabulary = 1 << 24;
 
 struct TokenizerParts;  // private: src/llm/tokenizer_parts.h
 

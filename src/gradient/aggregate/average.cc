@@ -120,9 +120,9 @@ struct Averager::Impl {
   void allgather(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
   void allgather_rotated(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
   void sra(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
-  void load_own(const TensorView& view, std::span<float> values) const;
+  double load_own(std::span<const TensorView> x);
   double send_shards(uint64_t round, std::span<const TensorView> x);
-  double sum_shard(uint64_t round, std::span<const TensorView> x, double own_norm2);
+  double sum_shard(uint64_t round, double own_norm2);
   void spread_shard(uint64_t round, double second_bits, std::span<const std::span<float>> mean);
   Encoder& second_encoder(double bits);
   std::vector<std::span<float>> shard_spans();
@@ -322,19 +322,30 @@ void Averager::Impl::allgather_rotated(uint64_t round, std::span<const TensorVie
 
 void Averager::Impl::sra(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean) {
   const double own_norm2 = send_shards(round, x);
-  report->second_bits = sum_shard(round, x, own_norm2);
+  report->second_bits = sum_shard(round, own_norm2);
   spread_shard(round, report->second_bits, mean);
 }
 
-// This rank's part of its own shard, which no encoder looks at.
-void Averager::Impl::load_own(const TensorView& view, std::span<float> values) const {
-  load_floats(view, 0, values);
-  const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-  if (bad == values.end()) return;
-  if (options.nonfinite == NonFinite::kRefuse)
-    fail(ErrorCode::kInvalidArgument, "element ", bad - values.begin(), " of this rank's part of shard ", rank,
-         " is not finite");
-  for (float& v : values) v = std::isfinite(v) ? v : 0.0f;
+// shard_sum = this rank's part of its own shard, which no encoder looks at. Returns its squared norm.
+double Averager::Impl::load_own(std::span<const TensorView> x) {
+  const std::vector<TensorView> views = shards->views(static_cast<size_t>(rank), x);
+  const std::vector<std::span<float>> own = shard_spans();
+  double norm2 = 0;
+  for (size_t i = 0; i < own.size(); ++i) {
+    const std::span<float> values = own[i];
+    load_floats(views[i], 0, values);
+    kernels::Magnitude m = kernels::magnitude(values.data(), values.size());
+    if (m.max_abs_bits >= 0x7f800000u) {
+      const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+      if (options.nonfinite == NonFinite::kRefuse)
+        fail(ErrorCode::kInvalidArgument, "element ", bad - values.begin(), " of this rank's part of shard ", rank,
+             " is not finite");
+      zero_nonfinite(values);
+      m = kernels::magnitude(values.data(), values.size());
+    }
+    norm2 += m.sum_squares;
+  }
+  return norm2;
 }
 
 // First hop out: every other rank's shard in the codec, with its squared norm. Returns that of the own shard.
@@ -351,26 +362,15 @@ double Averager::Impl::send_shards(uint64_t round, std::span<const TensorView> x
     exchange.send(s, kNorm, std::move(norm));
   });
   const Stopwatch watch(&report->clock.seconds_encode);
-  double norm2 = 0;
-  std::vector<float> values;
-  for (const TensorView& view : shards->views(static_cast<size_t>(rank), x)) {
-    values.resize(view.count);
-    load_own(view, values);
-    norm2 += kernels::magnitude(values.data(), values.size()).sum_squares;
-  }
-  return norm2;
+  return load_own(x);
 }
 
 // First hop in: shard_sum = the weighted mean of this rank's shard, its own part exact. Returns the bits for the second hop.
-double Averager::Impl::sum_shard(uint64_t round, std::span<const TensorView> x, double own_norm2) {
+double Averager::Impl::sum_shard(uint64_t round, double own_norm2) {
   const std::vector<std::span<float>> sum = shard_spans();
   {
     const Stopwatch watch(&report->clock.seconds_decode);
-    const std::vector<TensorView> own = shards->views(static_cast<size_t>(rank), x);
-    for (size_t i = 0; i < own.size(); ++i) {
-      load_own(own[i], sum[i]);
-      for (float& v : sum[i]) v *= share(rank);
-    }
+    for (float& v : shard_sum) v *= share(rank);
   }
   std::vector<int> open;
   for (int r = 0; r < n; ++r) {
@@ -456,16 +456,16 @@ AverageReport Averager::average(uint64_t round, std::span<const TensorView> x, s
   AverageReport report;
   m.report = &report;
   m.failed = m.options.pattern != Pattern::kGather;  // unless this returns
-  report.ranks = static_cast<uint64_t>(m.n);
-  report.total_weight = m.total_weight;
-  report.has_mean = true;
+  if (m.options.pattern != Pattern::kGather) {       // whose rank 0 finds out
+    report.ranks = static_cast<uint64_t>(m.n);
+    report.total_weight = m.total_weight;
+    report.has_mean = true;
+  }
   const comm::Traffic before = m.exchange.traffic();
   {
     const Stopwatch watch(&report.seconds_total);
     switch (m.options.pattern) {
       case Pattern::kGather:
-        report.has_mean = m.rank == 0;
-        if (m.rank != 0) report.ranks = report.total_weight = 0;
         m.gather(round, x, mean);
         break;
       case Pattern::kAllgather:
