@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 
+from bad_link import BadLink
 from inputs import read_npy, write_npy
 from mpi_ranks import MPIRUN, ROOT_ENVIRONMENT, mpirun, need_mpi
 from run_cli_tests import Skip, changed, run_cases
@@ -239,44 +240,52 @@ def case_an_mpi_rank_that_fails_says_why_and_ends_the_others(t):
     assert "kpd mean: x1.npy: " in done.stderr, done.stderr
 
 
-def namespaces(t, count):
-    """Hosts with addresses of their own, joined by a bridge; Skip where the system refuses. Returns (names, clean-up)."""
+@contextlib.contextmanager
+def namespaces(count, join):
+    """Hosts with addresses of their own, 10.213.7.1 and on. join(names, ip) gives each its device eth0 and returns what ends the link. Skip where the system refuses."""
     tag = f"kpd{os.getpid()}"
-    made = []
+    names = [f"{tag}-{i}" for i in range(count)]
 
     def ip(*args):
         done = subprocess.run(["ip", *args], capture_output=True, text=True)
         if done.returncode != 0:
             raise Skip(f"network namespaces are refused here: ip {' '.join(args)}: {done.stderr.strip()}")
 
-    def clean():
-        for name in made:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
-        subprocess.run(["ip", "link", "del", tag], capture_output=True)
-
     if not shutil.which("ip"):
         raise Skip("iproute2 is not installed")
-    try:
-        ip("link", "add", tag, "type", "bridge")
-        ip("link", "set", tag, "up")
-        for i in range(count):
-            name = f"{tag}-{i}"
+    with contextlib.ExitStack() as undo:
+        for name in names:
             ip("netns", "add", name)
-            made.append(name)
-            ip("link", "add", f"{tag}v{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("link", "set", f"{tag}v{i}", "master", tag, "up")
+            undo.callback(subprocess.run, ["ip", "netns", "del", name], capture_output=True)
+        undo.callback(join(names, ip))
+        for i, name in enumerate(names):
             ip("-n", name, "addr", "add", f"10.213.7.{i + 1}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
+        yield names
+
+
+def bridge(names, ip):
+    tag = names[0].rsplit("-", 1)[0]
+
+    def clean():
+        subprocess.run(["ip", "link", "del", tag], capture_output=True)
+
+    try:
+        ip("link", "add", tag, "type", "bridge")
+        ip("link", "set", tag, "up")
+        for i, name in enumerate(names):
+            ip("link", "add", f"{tag}v{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", f"{tag}v{i}", "master", tag, "up")
     except Skip:
         clean()
         raise
-    return made, clean
+    return clean
 
 
-def run_in_namespaces(t, names):
-    want = lines(t.run("mean", "--comm", "inprocess", "--ranks", "2", *VECTOR).stdout)[0]["replica_hash"]
-    group = Gloo(t, 2, *VECTOR, store="tcp:10.213.7.1:29500", prefix=lambda rank: ["ip", "netns", "exec", names[rank]],
+def run_in_namespaces(t, names, *vector):
+    want = lines(t.run("mean", "--comm", "inprocess", "--ranks", "2", *vector).stdout)[0]["replica_hash"]
+    group = Gloo(t, 2, *vector, store="tcp:10.213.7.1:29500", prefix=lambda rank: ["ip", "netns", "exec", names[rank]],
                  extra=lambda rank: ["--address", f"10.213.7.{rank + 1}"])
     for code, out, err in group.finish():
         assert code == 0 and json.loads(out)["replica_hash"] == want, (code, out, err)
@@ -284,25 +293,38 @@ def run_in_namespaces(t, names):
 
 def case_gloo_between_hosts_of_their_own(t):
     need_engine(t, "gloo")
-    names, clean = namespaces(t, 2)
-    try:
-        run_in_namespaces(t, names)
-    finally:
-        clean()
+    with namespaces(2, bridge) as names:
+        run_in_namespaces(t, names, *VECTOR)
 
 
-def case_gloo_over_a_bad_link(t):
+MANY_FRAMES = ["--synthetic", "normal", "--dim", "1000000", "--codec", "eden:bits=4", "--json"]  # 500 kB each way, some 350 frames
+
+
+def case_gloo_over_a_bad_link_by_netem(t):
     need_engine(t, "gloo")
-    names, clean = namespaces(t, 2)
-    try:
+    with namespaces(2, bridge) as names:
         for name in names:
             done = subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", "netem", "loss", "2%", "delay", "10ms"],
                                   capture_output=True, text=True)
             if done.returncode != 0:
                 raise Skip(f"this kernel has no netem: {done.stderr.strip()}")
-        run_in_namespaces(t, names)
-    finally:
-        clean()
+        run_in_namespaces(t, names, *MANY_FRAMES)
+
+
+def case_gloo_over_a_bad_link_by_taps(t):
+    need_engine(t, "gloo")
+    links = []
+
+    def bad_link(names, _):
+        try:
+            links.append(BadLink(names, "eth0", loss=0.02, delay=0.01))
+        except OSError as error:
+            raise Skip(f"tap devices are refused here: {error}") from None
+        return links[0].close
+
+    with namespaces(2, bad_link) as names:
+        run_in_namespaces(t, names, *MANY_FRAMES)
+    assert links[0].dropped > 0 and links[0].forwarded > 700, (links[0].dropped, links[0].forwarded)
 
 
 if __name__ == "__main__":
