@@ -95,12 +95,15 @@ HWY_INLINE V swap_lanes(V v) {
   return v;
 }
 
+// Half of the sums are made by multiply-adds with 1 or -1, which are exact: cores that have pipes of their own for additions
+// and for multiply-adds (AMD's) then use both.
 template <size_t h>
 HWY_INLINE V lane_stage(V v) {
+  const D d;
   const DU du;
   const VU upper = hn::VecFromMask(du, hn::Ne(hn::And(hn::Iota(du, 0), hn::Set(du, h)), hn::Zero(du)));
-  const VU sign = hn::And(upper, hn::Set(du, 0x80000000u));
-  return hn::Add(swap_lanes<h>(v), hn::BitCast(D(), hn::Xor(hn::BitCast(du, v), sign)));
+  const V sign = hn::Or(hn::Set(d, 1.0f), hn::BitCast(d, hn::And(upper, hn::Set(du, 0x80000000u))));
+  return hn::MulAdd(v, sign, swap_lanes<h>(v));
 }
 
 HWY_INLINE V lane_stages(V v) {
@@ -114,6 +117,7 @@ HWY_INLINE V lane_stages(V v) {
 // log2(R) stages across R vectors.
 template <size_t R>
 HWY_INLINE void vector_stages(V* HWY_RESTRICT v) {
+  const V one = hn::Set(D(), 1.0f);
   HWY_UNROLL(4)
   for (size_t h = 1; h < R; h *= 2) {
     HWY_UNROLL(8)
@@ -121,7 +125,7 @@ HWY_INLINE void vector_stages(V* HWY_RESTRICT v) {
       const size_t i = (p / h) * 2 * h + p % h;
       const V a = v[i], b = v[i + h];
       v[i] = hn::Add(a, b);
-      v[i + h] = hn::Sub(a, b);
+      v[i + h] = hn::NegMulAdd(b, one, a);
     }
   }
 }
