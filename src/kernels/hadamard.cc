@@ -278,7 +278,7 @@ Magnitude MagnitudeOf(const float* x, size_t n) {
     HWY_UNROLL(8)
     for (size_t s = 0; s < kSums; ++s) {
       const VD v = hn::PromoteTo(dd, hn::LoadU(dh, x + i + s * kDoubles));
-      sums[s] = hn::Add(sums[s], hn::Mul(v, v));
+      sums[s] = hn::MulAdd(v, v, sums[s]);  // the square is exact
     }
     HWY_UNROLL(4)
     for (size_t l = 0; l < 16; l += kLanes) {

@@ -81,7 +81,7 @@ HWY_INLINE void add_products(const float* y, const LoadLevel& load_level, VD* su
   const DH dh;
   for (size_t s = 0; s < kSums; ++s) {
     const VD a = hn::Abs(hn::PromoteTo(dd, hn::LoadU(dh, y + s * kDoubles)));
-    sums[s] = hn::Add(sums[s], hn::Mul(a, load_level(s)));
+    sums[s] = hn::MulAdd(a, load_level(s), sums[s]);
   }
 }
 
@@ -147,9 +147,29 @@ HWY_NOINLINE QuantizeSums finish(int bits, const float* y, size_t n, size_t full
   return result;
 }
 
+// Levels or thresholds by index: a vector holds the table where it has 8 lanes.
+inline constexpr bool kLookUp = kLanes >= 8;
+
+HWY_INLINE V load_table(const float* table, size_t n) {
+  HWY_ALIGN float lanes[kLanes] = {};
+  for (size_t k = 0; k < n && k < kLanes; ++k) lanes[k] = table[k];
+  return hn::Load(D(), lanes);
+}
+HWY_INLINE V look_up(V table, VI index) { return hn::TableLookupLanes(table, hn::IndicesFromVec(D(), index)); }
+
+struct LookUp {
+  V levels, odd_thresholds;  // odd_thresholds[2 k] is the lower edge of level 2 k + 1
+};
+
+// index + value where the bit is set; index has not that value's bit.
+HWY_INLINE VI set_bit(VI index, M bit, int32_t value) {
+  const DI di;
+  return hn::Or(index, hn::IfThenElseZero(hn::RebindMask(di, bit), hn::Set(di, value)));
+}
+
 // Binary search for a vector of |y|: bit[q] is the magnitude's bit of weight 2^(kBits - 2 - q); returns the levels.
 template <int kBits>
-HWY_INLINE V search(V abs, const V* thresholds, const V* levels, M* bit) {
+HWY_INLINE V search(V abs, const V* thresholds, const V* levels, const LookUp& tables, M* bit) {
   if constexpr (kBits == 1) {
     return levels[0];
   } else if constexpr (kBits == 2) {
@@ -159,6 +179,12 @@ HWY_INLINE V search(V abs, const V* thresholds, const V* levels, M* bit) {
     bit[0] = hn::Ge(abs, thresholds[2]);
     bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[3], thresholds[1]));
     return hn::IfThenElse(bit[0], hn::IfThenElse(bit[1], levels[3], levels[2]), hn::IfThenElse(bit[1], levels[1], levels[0]));
+  } else if constexpr (kLookUp) {
+    bit[0] = hn::Ge(abs, thresholds[4]);
+    bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[6], thresholds[2]));
+    const VI even = set_bit(set_bit(hn::Zero(DI()), bit[0], 4), bit[1], 2);
+    bit[2] = hn::Ge(abs, look_up(tables.odd_thresholds, even));
+    return look_up(tables.levels, set_bit(even, bit[2], 1));
   } else {
     bit[0] = hn::Ge(abs, thresholds[4]);
     bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[6], thresholds[2]));
@@ -183,6 +209,7 @@ HWY_NOINLINE QuantizeSums quantize_bits(const float* y, size_t n, const Quantize
     levels[k] = hn::Set(d, t.levels[k]);
     thresholds[k] = hn::Set(d, k > 0 ? t.thresholds[k - 1] : 0.0f);
   }
+  const LookUp tables{load_table(t.levels, kLevels), load_table(t.thresholds, kLevels - 1)};
   VD sums[kSums];
   for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
   V least = hn::Set(d, 1e30f);
@@ -197,7 +224,7 @@ HWY_NOINLINE QuantizeSums quantize_bits(const float* y, size_t n, const Quantize
       const V abs = hn::BitCast(d, hn::And(hn::BitCast(du, x), hn::Set(du, 0x7fffffffu)));
       least = hn::Min(least, abs);
       M found[kBits];
-      const V level = search<kBits>(abs, thresholds, levels, found);
+      const V level = search<kBits>(abs, thresholds, levels, tables, found);
       for (int q = 0; q + 1 < kBits; ++q) bit[q][v] = found[q];
       if constexpr (kBits > 1) hn::Store(level, d, level16 + v * kLanes);
     }
@@ -277,6 +304,7 @@ HWY_NOINLINE void dequantize_bits(const uint8_t* planes, size_t n, const float* 
   const size_t stride = plane_bytes(n);
   V levels[kLevels];
   for (size_t k = 0; k < kLevels; ++k) levels[k] = hn::Set(d, level_table[k]);
+  const V table = load_table(level_table, kLevels);
   const V sign_only = hn::BitCast(d, hn::Set(du, 0x80000000u));
   const size_t full = n / 16 * 16;
   for (size_t i = 0; i < full; i += 16) {
@@ -285,12 +313,16 @@ HWY_NOINLINE void dequantize_bits(const uint8_t* planes, size_t n, const float* 
     for (size_t j = 0; j + 1 < kBits; ++j) load_bits(planes + (kBits - 1 - j) * stride + i / 8, bit[j]);
     for (size_t v = 0; v < kVecs; ++v) {
       V level[kLevels];
-      for (size_t k = 0; k < kLevels; ++k) level[k] = levels[k];
-      // Halve the candidates by one magnitude bit at a time, least significant first.
-      HWY_UNROLL(3)
-      for (size_t j = 0; j + 1 < kBits; ++j) {
-        HWY_UNROLL(4)
-        for (size_t k = 0; k < kLevels >> (j + 1); ++k) level[k] = hn::IfThenElse(bit[j][v], level[2 * k + 1], level[2 * k]);
+      if constexpr (kLookUp && kBits == 4) {
+        level[0] = look_up(table, set_bit(set_bit(set_bit(hn::Zero(DI()), bit[0][v], 1), bit[1][v], 2), bit[2][v], 4));
+      } else {
+        for (size_t k = 0; k < kLevels; ++k) level[k] = levels[k];
+        // Halve the candidates by one magnitude bit at a time, least significant first.
+        HWY_UNROLL(3)
+        for (size_t j = 0; j + 1 < kBits; ++j) {
+          HWY_UNROLL(4)
+          for (size_t k = 0; k < kLevels >> (j + 1); ++k) level[k] = hn::IfThenElse(bit[j][v], level[2 * k + 1], level[2 * k]);
+        }
       }
       hn::StoreU(hn::Or(level[0], hn::IfThenElseZero(sign[v], sign_only)), d, y + i + v * kLanes);
     }
