@@ -187,10 +187,6 @@ float ExpShifted(float* x, size_t n, float shift) {
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
-HWY_INLINE V widen_bf16(D d, const uint16_t* p) {
-  const hn::Rebind<hwy::bfloat16_t, D> dh;
-  return hn::PromoteTo(d, hn::BitCast(dh, hn::LoadU(hn::Rebind<uint16_t, D>(), p)));
-}
 
 template <class Load>
 HWY_INLINE void Widen(const uint16_t* src, size_t n, float* dst, Load load) {
@@ -207,7 +203,7 @@ HWY_INLINE void Widen(const uint16_t* src, size_t n, float* dst, Load load) {
 }
 
 void WidenFp16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_f16<D>); }
-void WidenBf16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_bf16); }
+void WidenBf16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_bf16<D>); }
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels

@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/matmul.h"
+#include "kernels/widen_f16-inl.h"
 #include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,16 +16,53 @@ namespace HWY_NAMESPACE {
 
 #if KPD_TARGET_IS_SCALAR
 void Matmul(const float* a, const float* b, float* c, const MatmulShape& shape) { scalar::matmul(a, b, c, shape); }
+void MatmulFp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t*) {
+  scalar::matmul_fp16(a, b, c, shape);
+}
+void MatmulBf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t*) {
+  scalar::matmul_bf16(a, b, c, shape);
+}
 #else
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 inline constexpr size_t kLanes = hn::MaxLanes(D());
+inline constexpr size_t kLineBytes = 64;
+
+// What b is made of: `load` gives a vector from element i on, `one` element i. next: see matmul.h.
+struct Floats {
+  const float* b;
+  HWY_INLINE V load(size_t i) const { return hn::LoadU(D(), b + i); }
+  HWY_INLINE float one(size_t i) const { return b[i]; }
+  HWY_INLINE void prefetch(size_t, size_t) const {}
+  Floats from(size_t i) const { return {b + i}; }
+  Floats without_prefetch() const { return *this; }
+};
+
+template <bool kBf16>
+struct Halves {
+  const uint16_t *b, *next;
+  HWY_INLINE V load(size_t i) const {
+    if constexpr (kBf16) return widen_bf16(D(), b + i);
+    return widen_f16(D(), b + i);
+  }
+  float one(size_t i) const {
+    HWY_ALIGN uint16_t lanes[kLanes] = {b[i]};
+    return hn::GetLane(Halves{lanes, nullptr}.load(0));
+  }
+  HWY_INLINE void prefetch(size_t i, size_t n) const {
+    if (next == nullptr) return;
+    const auto* const at = reinterpret_cast<const uint8_t*>(next + i);
+    for (size_t byte = 0; byte < 2 * n; byte += kLineBytes) __builtin_prefetch(at + byte);
+  }
+  Halves from(size_t i) const { return {b + i, next == nullptr ? nullptr : next + i}; }
+  Halves without_prefetch() const { return {b, nullptr}; }
+};
 
 // kRows rows by kVectors vectors from column j on.
-template <size_t kRows, size_t kVectors>
-HWY_INLINE void Block(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, const MatmulShape& s) {
+template <size_t kRows, size_t kVectors, class B>
+HWY_INLINE void Block(const float* HWY_RESTRICT a, const B& b, float* HWY_RESTRICT c, const MatmulShape& s) {
   const D d;
   V sums[kRows][kVectors];
   for (size_t r = 0; r < kRows; ++r) {
@@ -34,7 +72,8 @@ HWY_INLINE void Block(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, 
   }
   for (size_t k = 0; k < s.depth; ++k) {
     V columns[kVectors];
-    for (size_t v = 0; v < kVectors; ++v) columns[v] = hn::LoadU(d, b + k * s.ldb + v * kLanes);
+    for (size_t v = 0; v < kVectors; ++v) columns[v] = b.load(k * s.ldb + v * kLanes);
+    b.prefetch(k * s.ldb, kVectors * kLanes);
     for (size_t r = 0; r < kRows; ++r) {
       const V x = hn::Set(d, a[r * s.lda + k]);
       for (size_t v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(x, columns[v], sums[r][v]);
@@ -45,20 +84,28 @@ HWY_INLINE void Block(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, 
   }
 }
 
-template <size_t kVectors>
-void Columns(const float* a, const float* b, float* c, const MatmulShape& s) {
+template <size_t kVectors, class B>
+void Columns(const float* a, B b, float* c, const MatmulShape& s) {
   constexpr size_t kRows = kVectors > 2 ? 3 : 6;
   size_t r = 0;
-  for (; r + kRows <= s.n_rows; r += kRows) Block<kRows, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
+  for (; r + kRows <= s.n_rows; r += kRows) {
+    Block<kRows, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
+    b = b.without_prefetch();
+  }
   if (r + 3 <= s.n_rows) {
     Block<3, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
+    b = b.without_prefetch();
     r += 3;
   }
-  for (; r < s.n_rows; ++r) Block<1, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
+  for (; r < s.n_rows; ++r) {
+    Block<1, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
+    b = b.without_prefetch();
+  }
 }
 
 // The last columns, fewer than a vector: one vector through a buffer.
-void Rest(const float* a, const float* b, float* c, const MatmulShape& s, size_t n) {
+template <class B>
+void Rest(const float* a, const B& b, float* c, const MatmulShape& s, size_t n) {
   const D d;
   for (size_t r = 0; r < s.n_rows; ++r) {
     HWY_ALIGN float lanes[kLanes] = {};
@@ -66,7 +113,7 @@ void Rest(const float* a, const float* b, float* c, const MatmulShape& s, size_t
     V sum = hn::Load(d, lanes);
     for (size_t k = 0; k < s.depth; ++k) {
       HWY_ALIGN float column[kLanes] = {};
-      for (size_t j = 0; j < n; ++j) column[j] = b[k * s.ldb + j];
+      for (size_t j = 0; j < n; ++j) column[j] = b.one(k * s.ldb + j);
       sum = hn::MulAdd(hn::Set(d, a[r * s.lda + k]), hn::Load(d, column), sum);
     }
     hn::Store(sum, d, lanes);
@@ -74,12 +121,21 @@ void Rest(const float* a, const float* b, float* c, const MatmulShape& s, size_t
   }
 }
 
-void Matmul(const float* a, const float* b, float* c, const MatmulShape& s) {
+template <class B>
+void Product(const float* a, const B& b, float* c, const MatmulShape& s) {
   size_t j = 0;
-  for (; j + 4 * kLanes <= s.n && s.n_rows < 6; j += 4 * kLanes) Columns<4>(a, b + j, c + j, s);
-  for (; j + 2 * kLanes <= s.n; j += 2 * kLanes) Columns<2>(a, b + j, c + j, s);
-  for (; j + kLanes <= s.n; j += kLanes) Columns<1>(a, b + j, c + j, s);
-  if (j < s.n) Rest(a, b + j, c + j, s, s.n - j);
+  for (; j + 4 * kLanes <= s.n && s.n_rows < 6; j += 4 * kLanes) Columns<4>(a, b.from(j), c + j, s);
+  for (; j + 2 * kLanes <= s.n; j += 2 * kLanes) Columns<2>(a, b.from(j), c + j, s);
+  for (; j + kLanes <= s.n; j += kLanes) Columns<1>(a, b.from(j), c + j, s);
+  if (j < s.n) Rest(a, b.from(j), c + j, s, s.n - j);
+}
+
+void Matmul(const float* a, const float* b, float* c, const MatmulShape& s) { Product(a, Floats{b}, c, s); }
+void MatmulFp16(const float* a, const uint16_t* b, float* c, const MatmulShape& s, const uint16_t* next) {
+  Product(a, Halves<false>{b, next}, c, s);
+}
+void MatmulBf16(const float* a, const uint16_t* b, float* c, const MatmulShape& s, const uint16_t* next) {
+  Product(a, Halves<true>{b, next}, c, s);
 }
 
 #endif  // KPD_TARGET_IS_SCALAR
@@ -90,10 +146,20 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kpd::kernels {
 HWY_EXPORT(Matmul);
+HWY_EXPORT(MatmulFp16);
+HWY_EXPORT(MatmulBf16);
 
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) {
   if (use_scalar_kernels()) return scalar::matmul(a, b, c, shape);
   HWY_DYNAMIC_DISPATCH(Matmul)(a, b, c, shape);
+}
+void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next) {
+  if (use_scalar_kernels()) return scalar::matmul_fp16(a, b, c, shape);
+  HWY_DYNAMIC_DISPATCH(MatmulFp16)(a, b, c, shape, next);
+}
+void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next) {
+  if (use_scalar_kernels()) return scalar::matmul_bf16(a, b, c, shape);
+  HWY_DYNAMIC_DISPATCH(MatmulBf16)(a, b, c, shape, next);
 }
 
 }  // namespace kpd::kernels

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace kpd::kernels {
 
@@ -17,8 +18,15 @@ struct MatmulShape {
 };
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
 
+// The same with b of 16-bit floats, widened as they are read: for few rows. next, if not null, is memory that the next call
+// will read as it reads b; it is asked for meanwhile.
+void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next = nullptr);
+void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next = nullptr);
+
 namespace scalar {
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
+void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape);
+void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape);
 }  // namespace scalar
 
 }  // namespace kpd::kernels

@@ -1,9 +1,14 @@
 // kernels: the plain reference of matmul.h.
 #include "kernels/matmul.h"
 
-namespace kpd::kernels::scalar {
+#include "kpd/base/dtype.h"
 
-void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) {
+namespace kpd::kernels::scalar {
+namespace {
+
+// load(i) is b's element i.
+template <class Load>
+void product(const float* a, const Load& load, float* c, const MatmulShape& shape) {
   for (size_t r = 0; r < shape.n_rows; ++r) {
     float* row = c + r * shape.ldc;
     if (!shape.accumulate) {
@@ -11,10 +16,31 @@ void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) 
     }
     for (size_t k = 0; k < shape.depth; ++k) {
       const float x = a[r * shape.lda + k];
-      const float* from = b + k * shape.ldb;
-      for (size_t j = 0; j < shape.n; ++j) row[j] += x * from[j];
+      for (size_t j = 0; j < shape.n; ++j) row[j] += x * load(k * shape.ldb + j);
     }
   }
+}
+
+void product_of_halves(const float* a, const uint16_t* b, DType dtype, float* c, const MatmulShape& shape) {
+  const auto load = [&](size_t i) {
+    float wide;
+    load_floats({b + i, 1, dtype}, 0, {&wide, 1});
+    return wide;
+  };
+  product(a, load, c, shape);
+}
+
+}  // namespace
+
+void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) {
+  product(
+      a, [b](size_t i) { return b[i]; }, c, shape);
+}
+void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape) {
+  product_of_halves(a, b, DType::kFloat16, c, shape);
+}
+void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape) {
+  product_of_halves(a, b, DType::kBFloat16, c, shape);
 }
 
 }  // namespace kpd::kernels::scalar

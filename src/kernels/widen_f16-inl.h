@@ -34,6 +34,13 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<DF> widen_f16(DF df, const uint16_t* p) {
 #endif
 }
 
+template <class DF>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<DF> widen_bf16(DF df, const uint16_t* p) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<hwy::bfloat16_t, DF> dh;
+  return hn::PromoteTo(df, hn::BitCast(dh, hn::LoadU(hn::Rebind<uint16_t, DF>(), p)));
+}
+
 #endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels

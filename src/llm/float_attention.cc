@@ -21,6 +21,7 @@ constexpr size_t kChunkBlocks = 8;
 constexpr size_t kChunkTokens = kChunkBlocks * kBlockTokens;
 constexpr size_t kTileRows = 48;  // query rows (queries times heads that share a KV head) worked on together
 constexpr size_t kFewScores = 2048;
+constexpr size_t kFewRows = 6;  // so many read 16-bit floats as they are; for more it pays to widen a block once
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 // Whole blocks of a head as floats: a pointer into the cache, or into a buffer they were widened to.
@@ -30,6 +31,19 @@ const float* widen(DType dtype, const uint8_t* src, size_t n, std::vector<float>
   const auto* halves = reinterpret_cast<const uint16_t*>(src);
   dtype == DType::kFloat16 ? kernels::widen_fp16(halves, n, buffer.data()) : kernels::widen_bf16(halves, n, buffer.data());
   return buffer.data();
+}
+
+// matmul with keys or values as a block holds them. `next` is the same part of the block that comes next, or null.
+void multiply(DType dtype, const float* a, const uint8_t* block, float* c, const kernels::MatmulShape& shape,
+              const uint8_t* next, std::vector<float>& buffer) {
+  if (dtype == DType::kFloat32 || shape.n_rows > kFewRows) {
+    kernels::matmul(a, widen(dtype, block, shape.depth * shape.n, buffer), c, shape);
+  } else {
+    const auto* halves = reinterpret_cast<const uint16_t*>(block);
+    const auto* ahead = reinterpret_cast<const uint16_t*>(next);
+    dtype == DType::kFloat16 ? kernels::matmul_fp16(a, halves, c, shape, ahead)
+                             : kernels::matmul_bf16(a, halves, c, shape, ahead);
+  }
 }
 
 }  // namespace
@@ -48,7 +62,7 @@ struct FloatCache::Item {
 
 // Of every row of an item: running maximum, sum of exponentials, sum of weighted values.
 struct FloatCache::Partial {
-  std::vector<float> top, sum, values, scores, keys_buffer, values_buffer;
+  std::vector<float> top, sum, values, scores, widened;
 
   void reset(size_t n_rows, size_t head_dim) {
     top.assign(n_rows, kNothing);
@@ -113,18 +127,18 @@ void FloatCache::write_rows(size_t layer, const Part& part, size_t head, const f
 void FloatCache::attend_chunk(size_t layer, const Item& item, size_t chunk, const float* queries, const AttendOptions& options,
                               Partial& partial) const {
   const Sequence& s = *item.part->sequence;
-  const size_t dim = layers_[layer].head_dim, n_rows = item.n_rows(), n = dim * kBlockTokens;
+  const size_t dim = layers_[layer].head_dim, n_rows = item.n_rows(), part_bytes = dim * kBlockTokens * dtype_bytes(dtype_);
   partial.reset(n_rows, dim);
   partial.scores.resize(n_rows * kBlockTokens);
   const size_t first_block = std::max(chunk * kChunkBlocks, item.first_token / kBlockTokens);
   const size_t end_block = std::min((chunk + 1) * kChunkBlocks, (item.end_token + kBlockTokens - 1) / kBlockTokens);
   for (size_t b = first_block; b < end_block; ++b) {
     const uint8_t* block = pool_.data(s.blocks[b]) + head_offset(layer, item.head);
-    const float* keys = widen(dtype_, block, n, partial.keys_buffer);
-    const float* values = widen(dtype_, block + n * dtype_bytes(dtype_), n, partial.values_buffer);
+    const uint8_t* next = b + 1 < end_block ? pool_.data(s.blocks[b + 1]) + head_offset(layer, item.head) : nullptr;
     float* scores = partial.scores.data();
-    kernels::matmul(queries, keys, scores,
-                    {.n_rows = n_rows, .depth = dim, .n = kBlockTokens, .lda = dim, .ldb = kBlockTokens, .ldc = kBlockTokens});
+    multiply(dtype_, queries, block, scores,
+             {.n_rows = n_rows, .depth = dim, .n = kBlockTokens, .lda = dim, .ldb = kBlockTokens, .ldc = kBlockTokens}, next,
+             partial.widened);
     if (options.softcap > 0) kernels::soft_cap(scores, n_rows * kBlockTokens, options.softcap);
     for (size_t r = 0; r < n_rows; ++r) {
       float* row = scores + r * kBlockTokens;
@@ -148,9 +162,10 @@ void FloatCache::attend_chunk(size_t layer, const Item& item, size_t chunk, cons
       if (factor != 1.0f) kernels::scale(partial.values.data() + r * dim, dim, factor);
       partial.top[r] = best;
     }
-    kernels::matmul(
-        scores, values, partial.values.data(),
-        {.n_rows = n_rows, .depth = kBlockTokens, .n = dim, .lda = kBlockTokens, .ldb = dim, .ldc = dim, .accumulate = true});
+    multiply(
+        dtype_, scores, block + part_bytes, partial.values.data(),
+        {.n_rows = n_rows, .depth = kBlockTokens, .n = dim, .lda = kBlockTokens, .ldb = dim, .ldc = dim, .accumulate = true},
+        next == nullptr ? nullptr : next + part_bytes, partial.widened);
   }
 }
 
