@@ -2,7 +2,8 @@
 //
 // A transform is a few passes over a block that fits the first-level cache. The first pass does the stages inside a vector by
 // shuffles and three (or four) stages across vectors; each later pass does as many stages as the registers hold. Signs and
-// scales ride on the first loads and the last stores. Only adds, subtracts and sign flips, so no vector width changes a result.
+// scales ride on the first loads and the last stores. Only adds and subtracts, some as multiply-adds with 1 or -1, which are
+// exact, and sign flips, so no vector width changes a result.
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -95,15 +96,25 @@ HWY_INLINE V swap_lanes(V v) {
   return v;
 }
 
-// Half of the sums are made by multiply-adds with 1 or -1, which are exact: cores that have pipes of their own for additions
-// and for multiply-adds (AMD's) then use both.
+// Half of the sums are multiply-adds: cores with separate pipes for additions and multiply-adds (AMD's) then use both, where
+// the compiler does not make additions of them again (clang does).
+#if HWY_TARGET == HWY_SSE4
+inline constexpr bool kMultiplyAdds = false;  // it has none
+#else
+inline constexpr bool kMultiplyAdds = true;
+#endif
+
 template <size_t h>
 HWY_INLINE V lane_stage(V v) {
   const D d;
   const DU du;
   const VU upper = hn::VecFromMask(du, hn::Ne(hn::And(hn::Iota(du, 0), hn::Set(du, h)), hn::Zero(du)));
-  const V sign = hn::Or(hn::Set(d, 1.0f), hn::BitCast(d, hn::And(upper, hn::Set(du, 0x80000000u))));
-  return hn::MulAdd(v, sign, swap_lanes<h>(v));
+  const VU sign = hn::And(upper, hn::Set(du, 0x80000000u));
+  if constexpr (kMultiplyAdds) {
+    return hn::MulAdd(v, hn::BitCast(d, hn::Or(sign, hn::BitCast(du, hn::Set(d, 1.0f)))), swap_lanes<h>(v));
+  } else {
+    return hn::Add(swap_lanes<h>(v), hn::BitCast(d, hn::Xor(hn::BitCast(du, v), sign)));
+  }
 }
 
 HWY_INLINE V lane_stages(V v) {
@@ -117,7 +128,6 @@ HWY_INLINE V lane_stages(V v) {
 // log2(R) stages across R vectors.
 template <size_t R>
 HWY_INLINE void vector_stages(V* HWY_RESTRICT v) {
-  const V one = hn::Set(D(), 1.0f);
   HWY_UNROLL(4)
   for (size_t h = 1; h < R; h *= 2) {
     HWY_UNROLL(8)
@@ -125,7 +135,7 @@ HWY_INLINE void vector_stages(V* HWY_RESTRICT v) {
       const size_t i = (p / h) * 2 * h + p % h;
       const V a = v[i], b = v[i + h];
       v[i] = hn::Add(a, b);
-      v[i + h] = hn::NegMulAdd(b, one, a);
+      v[i + h] = kMultiplyAdds ? hn::NegMulAdd(b, hn::Set(D(), 1.0f), a) : hn::Sub(a, b);
     }
   }
 }

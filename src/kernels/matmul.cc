@@ -1,4 +1,5 @@
-// kernels: matrix products with Highway (matmul.h). Blocks of four rows by two or four vectors stay in registers.
+// kernels: matrix products with Highway (matmul.h). Blocks of six rows by one or two vectors, or three by four, stay in
+// registers; 16-bit values are widened on their way there.
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -30,11 +31,16 @@ using V = hn::Vec<D>;
 inline constexpr size_t kLanes = hn::MaxLanes(D());
 inline constexpr size_t kLineBytes = 64;
 
-// What b is made of: `load` gives a vector from element i on, `one` element i. next: see matmul.h.
+// What b is made of: `load` gives a vector from element i on, `load_some` n elements, fewer than a vector, and zeros. next: see
+// matmul.h.
 struct Floats {
   const float* b;
   HWY_INLINE V load(size_t i) const { return hn::LoadU(D(), b + i); }
-  HWY_INLINE float one(size_t i) const { return b[i]; }
+  V load_some(size_t i, size_t n) const {
+    HWY_ALIGN float lanes[kLanes] = {};
+    for (size_t j = 0; j < n; ++j) lanes[j] = b[i + j];
+    return hn::Load(D(), lanes);
+  }
   HWY_INLINE void prefetch(size_t, size_t) const {}
   Floats from(size_t i) const { return {b + i}; }
   Floats without_prefetch() const { return *this; }
@@ -47,9 +53,10 @@ struct Halves {
     if constexpr (kBf16) return widen_bf16(D(), b + i);
     return widen_f16(D(), b + i);
   }
-  float one(size_t i) const {
-    HWY_ALIGN uint16_t lanes[kLanes] = {b[i]};
-    return hn::GetLane(Halves{lanes, nullptr}.load(0));
+  V load_some(size_t i, size_t n) const {
+    HWY_ALIGN uint16_t lanes[kLanes] = {};
+    for (size_t j = 0; j < n; ++j) lanes[j] = b[i + j];
+    return Halves{lanes, nullptr}.load(0);
   }
   HWY_INLINE void prefetch(size_t i, size_t n) const {
     if (next == nullptr) return;
@@ -111,11 +118,7 @@ void Rest(const float* a, const B& b, float* c, const MatmulShape& s, size_t n) 
     HWY_ALIGN float lanes[kLanes] = {};
     for (size_t j = 0; s.accumulate && j < n; ++j) lanes[j] = c[r * s.ldc + j];
     V sum = hn::Load(d, lanes);
-    for (size_t k = 0; k < s.depth; ++k) {
-      HWY_ALIGN float column[kLanes] = {};
-      for (size_t j = 0; j < n; ++j) column[j] = b.one(k * s.ldb + j);
-      sum = hn::MulAdd(hn::Set(d, a[r * s.lda + k]), hn::Load(d, column), sum);
-    }
+    for (size_t k = 0; k < s.depth; ++k) sum = hn::MulAdd(hn::Set(d, a[r * s.lda + k]), b.load_some(k * s.ldb, n), sum);
     hn::Store(sum, d, lanes);
     for (size_t j = 0; j < n; ++j) c[r * s.ldc + j] = lanes[j];
   }

@@ -18,8 +18,8 @@ struct MatmulShape {
 };
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
 
-// The same with b of 16-bit floats, widened as they are read: for few rows. next, if not null, is memory that the next call
-// will read as it reads b; it is asked for meanwhile.
+// The same, bit for bit, with b of 16-bit floats, widened as they are read: for few rows. next, if not null, is the b, as large
+// and laid out alike, of a later call; it is asked for meanwhile.
 void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next = nullptr);
 void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next = nullptr);
 

@@ -1,5 +1,5 @@
-// kernels: quantization to bit planes with Highway (quantize.h): 1 to 4 bits by comparisons in vectors; 5 to 8 bits by vectors
-// of buckets, a lookup and a short search an element, and planes packed by byte masks.
+// kernels: quantization to bit planes with Highway (quantize.h): 1 to 4 bits by comparisons in vectors, four with their tables
+// in registers; 5 to 8 bits by vectors of buckets, a lookup and a short search an element, and planes packed by byte masks.
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -33,7 +33,8 @@ const float* widen(DType dtype, const uint8_t* src, size_t n, std::vector<float>
   return buffer.data();
 }
 
-// matmul with keys or values as a block holds them. `next` is the same part of the block that comes next, or null.
+// matmul with keys or values as a block holds them. `next` is the same part of the block that comes next, or null; few rows of
+// 16-bit values ask for it.
 void multiply(DType dtype, const float* a, const uint8_t* block, float* c, const kernels::MatmulShape& shape,
               const uint8_t* next, std::vector<float>& buffer) {
   if (dtype == DType::kFloat32 || shape.n_rows > kFewRows) {

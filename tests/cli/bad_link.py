@@ -1,5 +1,6 @@
 """A bad link between two network namespaces, for kernels without tc's netem: frames arrive late, and some never."""
 import collections
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -19,15 +20,17 @@ def open_tap(namespace, device):
     opened = []
 
     def enter_and_open():  # a thread of its own: a namespace belongs to a thread, and this one ends with it
-        with open(f"/run/netns/{namespace}", "rb") as entry:
-            if libc.setns(entry.fileno(), CLONE_NEWNET) != 0:
-                opened.append(OSError(ctypes.get_errno(), f"setns to {namespace}"))
-                return
+        fd = None
         try:
-            fd = os.open("/dev/net/tun", os.O_RDWR)
+            with open(f"/run/netns/{namespace}", "rb") as entry:
+                if libc.setns(entry.fileno(), CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), f"setns to {namespace}")
+            fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
             fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TAP | IFF_NO_PI))
             opened.append(fd)
         except OSError as error:
+            if fd is not None:
+                os.close(fd)
             opened.append(error)
 
     thread = threading.Thread(target=enter_and_open)
@@ -43,7 +46,8 @@ class BadLink:
 
     def __init__(self, namespaces, device, loss, delay, seed=1):
         self.loss, self.delay, self.random = loss, delay, random.Random(seed)
-        self.forwarded = self.dropped = 0
+        self.forwarded = self.lost = 0
+        self.error = None
         self.taps = []
         try:
             for namespace in namespaces:
@@ -57,26 +61,34 @@ class BadLink:
         self.thread.start()
 
     def forward(self):
+        try:
+            self.forward_until_ended()
+        except OSError as error:
+            self.error = error
+
+    def forward_until_ended(self):
         late = collections.deque()  # (when, to, frame), in order: every frame waits as long
         while not self.ended:
             wait = min(0.1, max(0, late[0][0] - time.monotonic())) if late else 0.1
             for tap in select.select(self.taps, [], [], wait)[0]:
-                frame = os.read(tap, LARGEST_FRAME)
+                try:
+                    frame = os.read(tap, LARGEST_FRAME)
+                except BlockingIOError:
+                    continue
                 if self.random.random() < self.loss:
-                    self.dropped += 1
+                    self.lost += 1
                 else:
                     late.append((time.monotonic() + self.delay, self.taps[1 - self.taps.index(tap)], frame))
             while late and late[0][0] <= time.monotonic():
                 _, to, frame = late.popleft()
-                try:
+                with contextlib.suppress(OSError):  # full, or not up yet: gone, as on a wire
                     os.write(to, frame)
                     self.forwarded += 1
-                except OSError:  # the device is not up yet
-                    self.dropped += 1
 
     def close(self):
         self.ended = True
         self.thread.join()
         for tap in self.taps:
             os.close(tap)
-
+        if self.error is not None:
+            raise self.error

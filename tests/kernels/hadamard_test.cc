@@ -45,6 +45,18 @@ TEST_P(Hadamard, EqualsTheReference) {
   }
 }
 
+// Zeros of either sign and sums that cancel keep the reference's signs; numbers below the normal ones stay.
+TEST_P(Hadamard, ZerosAndTinyNumbersEqualTheReference) {
+  for (const size_t n : {512, 4096}) {
+    std::vector<float> x(n, 0.0f), y(n), want(n);
+    for (size_t i = 0; i < n; i += 3) x[i] = -0.0f;
+    for (size_t i = 1; i < n; i += 64) x[i] = i % 128 == 1 ? 1e-42f : -1.0f;
+    fwht(y.data(), n, {x.data(), nullptr, 1.0f});
+    scalar::fwht(want.data(), n, {x.data(), nullptr, 1.0f}, nullptr);
+    EXPECT_EQ(std::memcmp(y.data(), want.data(), 4 * n), 0) << n;
+  }
+}
+
 TEST_P(Hadamard, WorksInPlace) {
   std::vector<float> x = random_floats(4096, 1), y(4096), want(4096);
   const std::vector<uint32_t> signs = random_bits(128, 2);

@@ -141,19 +141,22 @@ TEST_P(LlmOps, MatmulOfHalvesIsThatOfWidenedOnes) {
   for (const bool half : {true, false}) {
     for (const size_t depth : {1u, 16u, 64u}) {
       for (const size_t n : {5u, 16u, 64u, 80u, 100u}) {
+        const size_t ldb = n + 3;
+        std::vector<uint16_t> b(depth * ldb);
+        store_floats(testing::random_floats(b.size(), 8), half ? DType::kFloat16 : DType::kBFloat16, b.data());
+        b[0] = 1;  // the smallest positive number
+        std::vector<float> wide(b.size());
+        half ? widen_fp16(b.data(), b.size(), wide.data()) : widen_bf16(b.data(), b.size(), wide.data());
         for (const size_t rows : {1u, 3u, 5u, 6u, 13u}) {
           const auto a = testing::random_floats(rows * depth, 7), start = testing::random_floats(rows * n, 9);
-          std::vector<uint16_t> b(depth * n);
-          store_floats(testing::random_floats(depth * n, 8), half ? DType::kFloat16 : DType::kBFloat16, b.data());
-          std::vector<float> wide(b.size());
-          half ? widen_fp16(b.data(), b.size(), wide.data()) : widen_bf16(b.data(), b.size(), wide.data());
-          const MatmulShape shape{.n_rows = rows, .depth = depth, .n = n, .lda = depth, .ldb = n, .ldc = n, .accumulate = true};
-          for (const uint16_t* next : {static_cast<const uint16_t*>(nullptr), static_cast<const uint16_t*>(b.data())}) {
+          for (const bool accumulate : {true, false}) {
+            const MatmulShape shape{rows, depth, n, depth, ldb, n, accumulate};
+            const uint16_t* const next = accumulate ? b.data() : nullptr;
             std::vector<float> c = start, expected = start;
             matmul(a.data(), wide.data(), expected.data(), shape);
             half ? matmul_fp16(a.data(), b.data(), c.data(), shape, next)
                  : matmul_bf16(a.data(), b.data(), c.data(), shape, next);
-            EXPECT_EQ(c, expected) << half << depth << n << rows;
+            EXPECT_EQ(c, expected) << "half " << half << " depth " << depth << " n " << n << " rows " << rows;
           }
         }
       }
