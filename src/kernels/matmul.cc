@@ -92,22 +92,16 @@ HWY_INLINE void Block(const float* HWY_RESTRICT a, const B& b, float* HWY_RESTRI
 }
 
 template <size_t kVectors, class B>
-void Columns(const float* a, B b, float* c, const MatmulShape& s) {
+void Columns(const float* a, const B& b, float* c, const MatmulShape& s) {
   constexpr size_t kRows = kVectors > 2 ? 3 : 6;
+  const auto b_for = [&b](size_t r) { return r == 0 ? b : b.without_prefetch(); };  // once is enough
   size_t r = 0;
-  for (; r + kRows <= s.n_rows; r += kRows) {
-    Block<kRows, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
-    b = b.without_prefetch();
-  }
+  for (; r + kRows <= s.n_rows; r += kRows) Block<kRows, kVectors>(a + r * s.lda, b_for(r), c + r * s.ldc, s);
   if (r + 3 <= s.n_rows) {
-    Block<3, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
-    b = b.without_prefetch();
+    Block<3, kVectors>(a + r * s.lda, b_for(r), c + r * s.ldc, s);
     r += 3;
   }
-  for (; r < s.n_rows; ++r) {
-    Block<1, kVectors>(a + r * s.lda, b, c + r * s.ldc, s);
-    b = b.without_prefetch();
-  }
+  for (; r < s.n_rows; ++r) Block<1, kVectors>(a + r * s.lda, b_for(r), c + r * s.ldc, s);
 }
 
 // The last columns, fewer than a vector: one vector through a buffer.

@@ -21,15 +21,6 @@ void product(const float* a, const Load& load, float* c, const MatmulShape& shap
   }
 }
 
-void product_of_halves(const float* a, const uint16_t* b, DType dtype, float* c, const MatmulShape& shape) {
-  const auto load = [&](size_t i) {
-    float wide;
-    load_floats({b + i, 1, dtype}, 0, {&wide, 1});
-    return wide;
-  };
-  product(a, load, c, shape);
-}
-
 }  // namespace
 
 void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) {
@@ -37,10 +28,12 @@ void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) 
       a, [b](size_t i) { return b[i]; }, c, shape);
 }
 void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape) {
-  product_of_halves(a, b, DType::kFloat16, c, shape);
+  product(
+      a, [b](size_t i) { return fp16_to_float(b[i]); }, c, shape);
 }
 void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape) {
-  product_of_halves(a, b, DType::kBFloat16, c, shape);
+  product(
+      a, [b](size_t i) { return bf16_to_float(b[i]); }, c, shape);
 }
 
 }  // namespace kpd::kernels::scalar

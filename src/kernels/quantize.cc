@@ -179,15 +179,14 @@ HWY_INLINE V search(V abs, const V* thresholds, const V* levels, const LookUp& t
     bit[0] = hn::Ge(abs, thresholds[2]);
     bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[3], thresholds[1]));
     return hn::IfThenElse(bit[0], hn::IfThenElse(bit[1], levels[3], levels[2]), hn::IfThenElse(bit[1], levels[1], levels[0]));
-  } else if constexpr (kLookUp) {
-    bit[0] = hn::Ge(abs, thresholds[4]);
-    bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[6], thresholds[2]));
-    const VI even = set_bit(set_bit(hn::Zero(DI()), bit[0], 4), bit[1], 2);
-    bit[2] = hn::Ge(abs, look_up(tables.odd_thresholds, even));
-    return look_up(tables.levels, set_bit(even, bit[2], 1));
   } else {
     bit[0] = hn::Ge(abs, thresholds[4]);
     bit[1] = hn::Ge(abs, hn::IfThenElse(bit[0], thresholds[6], thresholds[2]));
+    if constexpr (kLookUp) {
+      const VI even = set_bit(set_bit(hn::Zero(DI()), bit[0], 4), bit[1], 2);
+      bit[2] = hn::Ge(abs, look_up(tables.odd_thresholds, even));
+      return look_up(tables.levels, set_bit(even, bit[2], 1));
+    }
     const V low = hn::IfThenElse(bit[1], thresholds[3], thresholds[1]);
     const V high = hn::IfThenElse(bit[1], thresholds[7], thresholds[5]);
     bit[2] = hn::Ge(abs, hn::IfThenElse(bit[0], high, low));

@@ -133,9 +133,10 @@ void FloatCache::attend_chunk(size_t layer, const Item& item, size_t chunk, cons
   partial.scores.resize(n_rows * kBlockTokens);
   const size_t first_block = std::max(chunk * kChunkBlocks, item.first_token / kBlockTokens);
   const size_t end_block = std::min((chunk + 1) * kChunkBlocks, (item.end_token + kBlockTokens - 1) / kBlockTokens);
+  const auto block_at = [&](size_t b) { return pool_.data(s.blocks[b]) + head_offset(layer, item.head); };
   for (size_t b = first_block; b < end_block; ++b) {
-    const uint8_t* block = pool_.data(s.blocks[b]) + head_offset(layer, item.head);
-    const uint8_t* next = b + 1 < end_block ? pool_.data(s.blocks[b + 1]) + head_offset(layer, item.head) : nullptr;
+    const uint8_t* block = block_at(b);
+    const uint8_t* next = b + 1 < end_block ? block_at(b + 1) : nullptr;
     float* scores = partial.scores.data();
     multiply(dtype_, queries, block, scores,
              {.n_rows = n_rows, .depth = dim, .n = kBlockTokens, .lda = dim, .ldb = kBlockTokens, .ldc = kBlockTokens}, next,
