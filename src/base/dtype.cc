@@ -3,6 +3,7 @@
 #include "kpd/base/dtype.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "kpd/base/error.h"
@@ -48,20 +49,53 @@ inline float float_from_fp16(uint16_t v) {
   return std::bit_cast<float>(bits | (static_cast<uint32_t>(v & 0x8000u) << 16));
 }
 
+// 1 sign, 4 bits of exponent with bias 7, 3 of mantissa; all ones is NaN.
+inline float float_from_e4m3(uint8_t v) {
+  const uint32_t magnitude = v & 0x7fu, sign = static_cast<uint32_t>(v & 0x80u) << 24;
+  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  if (magnitude < 8) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-9f));
+  return std::bit_cast<float>(sign | ((magnitude << 20) + (120u << 23)));
+}
+
+inline float float_from_double(double v) {
+  if (std::fabs(v) >= 0x1.ffffffp127) return std::copysign(HUGE_VALF, static_cast<float>(std::copysign(1.0, v)));
+  return static_cast<float>(v);
+}
+
+template <class T>
+T element(const uint8_t* p, size_t i) {
+  T v;
+  std::memcpy(&v, p + i * sizeof(T), sizeof(T));
+  return v;
+}
+
 }  // namespace
 
-size_t dtype_bytes(DType t) { return t == DType::kFloat32 ? 4 : 2; }
+size_t dtype_bytes(DType t) {
+  switch (t) {
+    case DType::kFloat64:
+    case DType::kInt64:
+    case DType::kUInt64:
+      return 8;
+    case DType::kFloat32:
+    case DType::kInt32:
+    case DType::kUInt32:
+      return 4;
+    case DType::kBFloat16:
+    case DType::kFloat16:
+    case DType::kInt16:
+    case DType::kUInt16:
+      return 2;
+    default:
+      return 1;
+  }
+}
 
 const char* dtype_name(DType t) {
-  switch (t) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kBFloat16:
-      return "bfloat16";
-    case DType::kFloat16:
-      return "float16";
-  }
-  return "unknown";
+  static constexpr const char* kNames[kDTypes] = {"float32", "bfloat16", "float16", "float64", "int8",
+                                                  "int16",   "int32",    "int64",   "uint8",   "uint16",
+                                                  "uint32",  "uint64",   "bool",    "float8_e4m3", "float8_e5m2"};
+  return static_cast<uint8_t>(t) < kDTypes ? kNames[static_cast<uint8_t>(t)] : "unknown";
 }
 
 uint16_t float_to_bf16(float v) { return bf16_from_bits(std::bit_cast<uint32_t>(v)); }
@@ -76,24 +110,41 @@ void load_floats(const TensorView& src, uint64_t first, std::span<float> dst) {
   }
   if (n == 0) return;
   const uint8_t* p = static_cast<const uint8_t*>(src.data) + first * dtype_bytes(src.dtype);
+  const auto convert = [&](auto value_at) {
+    for (size_t i = 0; i < n; ++i) dst[i] = value_at(i);
+  };
   switch (src.dtype) {
     case DType::kFloat32:
       std::memcpy(dst.data(), p, n * sizeof(float));
       return;
     case DType::kBFloat16:
-      for (size_t i = 0; i < n; ++i) {
-        uint16_t v;
-        std::memcpy(&v, p + 2 * i, 2);
-        dst[i] = std::bit_cast<float>(static_cast<uint32_t>(v) << 16);
-      }
-      return;
+      return convert([p](size_t i) { return bf16_to_float(element<uint16_t>(p, i)); });
     case DType::kFloat16:
-      for (size_t i = 0; i < n; ++i) {
-        uint16_t v;
-        std::memcpy(&v, p + 2 * i, 2);
-        dst[i] = float_from_fp16(v);
-      }
-      return;
+      return convert([p](size_t i) { return float_from_fp16(element<uint16_t>(p, i)); });
+    case DType::kFloat64:
+      return convert([p](size_t i) { return float_from_double(element<double>(p, i)); });
+    case DType::kInt8:
+      return convert([p](size_t i) { return static_cast<float>(element<int8_t>(p, i)); });
+    case DType::kInt16:
+      return convert([p](size_t i) { return static_cast<float>(element<int16_t>(p, i)); });
+    case DType::kInt32:
+      return convert([p](size_t i) { return static_cast<float>(element<int32_t>(p, i)); });
+    case DType::kInt64:
+      return convert([p](size_t i) { return static_cast<float>(element<int64_t>(p, i)); });
+    case DType::kUInt8:
+      return convert([p](size_t i) { return static_cast<float>(p[i]); });
+    case DType::kUInt16:
+      return convert([p](size_t i) { return static_cast<float>(element<uint16_t>(p, i)); });
+    case DType::kUInt32:
+      return convert([p](size_t i) { return static_cast<float>(element<uint32_t>(p, i)); });
+    case DType::kUInt64:
+      return convert([p](size_t i) { return static_cast<float>(element<uint64_t>(p, i)); });
+    case DType::kBool:
+      return convert([p](size_t i) { return p[i] != 0 ? 1.0f : 0.0f; });
+    case DType::kFloat8E4M3:
+      return convert([p](size_t i) { return float_from_e4m3(p[i]); });
+    case DType::kFloat8E5M2:
+      return convert([p](size_t i) { return float_from_fp16(static_cast<uint16_t>(p[i] << 8)); });
   }
   fail(ErrorCode::kInvalidArgument, "unknown element type ", static_cast<int>(src.dtype));
 }
@@ -118,8 +169,15 @@ void store_floats(std::span<const float> src, DType t, void* dst) {
         std::memcpy(p + 2 * i, &v, 2);
       }
       return;
+    case DType::kFloat64:
+      for (size_t i = 0; i < n; ++i) {
+        const double v = static_cast<double>(src[i]);
+        std::memcpy(p + 8 * i, &v, 8);
+      }
+      return;
+    default:
+      fail(ErrorCode::kInvalidArgument, "floats cannot be stored as ", dtype_name(t));
   }
-  fail(ErrorCode::kInvalidArgument, "unknown element type ", static_cast<int>(t));
 }
 
 }  // namespace kpd

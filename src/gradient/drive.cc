@@ -51,14 +51,22 @@ void read_sides(const uint8_t* bits, const float (&values)[2], std::span<float> 
 }
 
 // What the two methods share: rotation, layout, statistics. A segment is `kFloats` floats a block, then the bits block by
-// block.
+// block; a block whose floats are 0 has none.
 class OneBitCodec : public SegmentCodec {
  public:
   OneBitCodec(const WireParams& params, uint32_t floats) : params_(params), floats_(floats) {}
   bool fixed_size() const override { return true; }
   uint64_t segment_bytes(const SegmentShape& shape) const override {
-    uint64_t bytes = uint64_t{4} * floats_ * shape.n_blocks;
+    uint64_t bytes = head_bytes(shape);
     for (uint32_t i = 0; i < shape.n_blocks; ++i) bytes += (shape.block_length(i) + 7) / 8;
+    return bytes;
+  }
+  uint64_t head_bytes(const SegmentShape& shape) const override { return uint64_t{4} * floats_ * shape.n_blocks; }
+  uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
+    uint64_t bytes = head.size();
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      if (!all_zero(head.data() + size_t{4} * floats_ * i, floats_)) bytes += (shape.block_length(i) + 7) / 8;
+    }
     return bytes;
   }
 
@@ -69,31 +77,38 @@ class OneBitCodec : public SegmentCodec {
       const uint32_t n = shape.block_length(i);
       const std::span<const float> block = x.subspan(shape.block_offset(i), n);
       const kernels::Magnitude magnitude = kernels::magnitude(block.data(), n);
+      uint8_t* const floats = dst.data() + size_t{4} * floats_ * i;
+      if (magnitude.max_abs_bits == 0) {
+        std::fill_n(floats, 4 * floats_, uint8_t{0});
+        continue;
+      }
       const int e = exponent_of(magnitude.max_abs_bits);
       const std::span<float> y = grown(scratch.rotated, n);
       emit(block, power_of_two(-e), 1, false, y.data());
       transform::rotate(y, params_.rounds, rotation_key(keys, shape, i));
-      const double error2 = magnitude.max_abs_bits == 0 ? write_zero(n, dst.data() + size_t{4} * floats_ * i, bits)
-                                                        : write_block(y, power_of_two(e), own_key(keys, shape, i),
-                                                                      dst.data() + size_t{4} * floats_ * i, bits);
+      const double error2 = write_block(y, power_of_two(e), own_key(keys, shape, i), floats, bits);
       stats.norm2 += magnitude.sum_squares;
       stats.error2 += error2;
       stats.over_limit += error2 > 4 * limit(params_) * magnitude.sum_squares;
-      bits += (n + 7) / 8;
+      if (!all_zero(floats, floats_)) bits += (n + 7) / 8;
     }
     return static_cast<uint64_t>(bits - dst.data());
   }
 
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                   bool accumulate, std::span<float> dst, Scratch& scratch) const override {
-    check_segment_size(src, segment_bytes(shape));
-    uint64_t offset = uint64_t{4} * floats_ * shape.n_blocks;
+    check_segment_size(src, *this, shape);
+    uint64_t offset = head_bytes(shape);
     uint64_t saturated = 0;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const uint32_t n = shape.block_length(i);
       const std::span<float> y = grown(scratch.rotated, n);
       float values[2];
       const double factor = read_values(src, uint64_t{4} * floats_ * i, values);
+      if (all_zero(src.data() + uint64_t{4} * floats_ * i, floats_)) {
+        if (!accumulate) std::fill_n(dst.data() + shape.block_offset(i), n, 0.0f);
+        continue;
+      }
       check_padding(src, offset, n);
       read_sides(src.data() + offset, values, y);
       transform::rotate_inverse(y, params_.rounds, rotation_key(keys, shape, i));
@@ -114,11 +129,6 @@ class OneBitCodec : public SegmentCodec {
   WireParams params_;
 
  private:
-  double write_zero(uint32_t n, uint8_t* floats, uint8_t* bits) const {
-    for (uint32_t k = 0; k < 4 * floats_; ++k) floats[k] = 0;
-    for (uint32_t k = 0; k < (n + 7) / 8; ++k) bits[k] = 0;
-    return 0;
-  }
   uint32_t floats_;
 };
 

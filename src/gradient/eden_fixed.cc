@@ -74,6 +74,15 @@ class EdenFixed final : public SegmentCodec {
     return bytes;
   }
 
+  uint64_t head_bytes(const SegmentShape& shape) const override { return allocates() ? 0 : uint64_t{shape.n_blocks} * 4; }
+  uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
+    uint64_t bytes = head.size();
+    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+      if (load_u32(head.data() + size_t{4} * b) != 0) bytes += eden_plan(shape.block_length(b), params_.rate).bytes;
+    }
+    return bytes;
+  }
+
   uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
                   Scratch& scratch, SegmentStats& stats) const override {
     uint64_t at = uint64_t{shape.n_blocks} * (allocates() ? 5 : 4);
@@ -90,7 +99,7 @@ class EdenFixed final : public SegmentCodec {
       const uint32_t word = encode_block(x.subspan(shape.block_offset(b), plan.length), plan, rate, shape, b, keys,
                                          dst.subspan(at, plan.bytes), scratch, stats);
       store_u32(dst.data() + 4 * b, word);
-      at += plan.bytes;
+      at += word == 0 ? 0 : plan.bytes;  // a block of zeros has no planes
     }
     return at;
   }
@@ -126,7 +135,7 @@ class EdenFixed final : public SegmentCodec {
   void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
              std::vector<uint8_t>& segment) const override {
     if (allocates()) return SegmentCodec::merge(slices, words, shape, segment);
-    segment.assign(segment_bytes(shape), 0);
+    segment.assign(length_from_head(words, shape), 0);
     merge_fixed(params_.rate, slices, words, shape, segment);
   }
 
@@ -158,12 +167,12 @@ class EdenFixed final : public SegmentCodec {
       if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": scale word ", word, " has no exponent");
       const uint32_t rate = block_rate(src, shape, b);
       const EdenPlan plan = eden_plan(shape.block_length(b), rate);
-      if (src.size() - at < plan.bytes) {
-        fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", plan.bytes, " bytes, ", src.size() - at,
-             " are left");
+      const uint64_t bytes = word == 0 ? 0 : plan.bytes;
+      if (src.size() - at < bytes) {
+        fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", bytes, " bytes, ", src.size() - at, " are left");
       }
-      fn(b, plan, rate, word, src.subspan(at, plan.bytes));
-      at += plan.bytes;
+      fn(b, plan, rate, word, src.subspan(at, bytes));
+      at += bytes;
     }
     if (at != src.size())
       fail(ErrorCode::kCorruptData, "byte ", at, ": ", src.size() - at, " bytes too many in an eden segment");
@@ -195,10 +204,7 @@ class EdenFixed final : public SegmentCodec {
                         const TensorKeys& keys, std::span<uint8_t> dst, Scratch& scratch, SegmentStats& stats) const {
     const kernels::Magnitude mag = kernels::magnitude(x.data(), x.size());
     if (mag.max_abs_bits >= 0x7f800000u) throw_nonfinite(x, shape.block_offset(b));
-    if (mag.max_abs_bits == 0) {
-      std::memset(dst.data(), 0, dst.size());
-      return 0;
-    }
+    if (mag.max_abs_bits == 0) return 0;
     if (scratch.rotated.size() < x.size()) scratch.rotated.resize(x.size());
     if (scratch.extra.size() < x.size()) scratch.extra.resize(x.size());
     WireParams own_params = params_;

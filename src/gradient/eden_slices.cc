@@ -118,11 +118,10 @@ void split_fixed(uint32_t rate, std::span<const uint8_t> segment, const SegmentS
     const uint8_t* block = segment.data() + uint64_t{4} * shape.n_blocks;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const EdenPlan plan = eden_plan(shape.block_length(b), rate);
-      if (load_u32(segment.data() + 4 * b) != 0) {
-        for_slice_codes(plan, block, slices, p, [&](const uint8_t* planes, uint32_t i, size_t stride, int n_bits) {
-          for (int q = 0; q < n_bits; ++q) bits.put(bit_at(planes + static_cast<size_t>(q) * stride, i) ? 1 : 0);
-        });
-      }
+      if (load_u32(segment.data() + 4 * b) == 0) continue;  // no planes
+      for_slice_codes(plan, block, slices, p, [&](const uint8_t* planes, uint32_t i, size_t stride, int n_bits) {
+        for (int q = 0; q < n_bits; ++q) bits.put(bit_at(planes + static_cast<size_t>(q) * stride, i) ? 1 : 0);
+      });
       block += plan.bytes;
     }
   }
@@ -138,11 +137,10 @@ void merge_fixed(uint32_t rate, std::span<const std::span<const uint8_t>> slices
     uint8_t* block = segment.data() + uint64_t{4} * shape.n_blocks;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const EdenPlan plan = eden_plan(shape.block_length(b), rate);
-      if (load_u32(words.data() + 4 * b) != 0) {
-        for_slice_codes(plan, block, n_slices, p, [&](uint8_t* planes, uint32_t i, size_t stride, int n_bits) {
-          for (int q = 0; q < n_bits; ++q) set_bit(planes + static_cast<size_t>(q) * stride, i, bits.get());
-        });
-      }
+      if (load_u32(words.data() + 4 * b) == 0) continue;
+      for_slice_codes(plan, block, n_slices, p, [&](uint8_t* planes, uint32_t i, size_t stride, int n_bits) {
+        for (int q = 0; q < n_bits; ++q) set_bit(planes + static_cast<size_t>(q) * stride, i, bits.get());
+      });
       block += plan.bytes;
     }
     if (bits.bytes() != slices[p].size())

@@ -1,6 +1,7 @@
 // gradient: the references. `float32` sends the elements as they are, `bf16` rounds each to bfloat16 (to nearest even; finite
-// values stay finite). A segment is its elements, little-endian, nothing else. NaN and Inf pass: whether they may is the
-// stream's policy.
+// values stay finite), `exact` sends elements of other types than floats. A segment is its elements, little-endian, nothing
+// else. NaN and Inf pass: whether they may is the stream's policy.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -90,6 +91,39 @@ class Bf16Codec final : public SegmentCodec {
   }
 };
 
+// Elements of an exact type as they are, little-endian. The stream copies them (their encoder has no floats to give); decoding
+// makes floats of them for who wants to add them.
+class ExactCodec final : public SegmentCodec {
+ public:
+  explicit ExactCodec(DType dtype) : dtype_(dtype) {}
+  bool fixed_size() const override { return true; }
+  uint64_t segment_bytes(const SegmentShape& shape) const override { return shape.elements * dtype_bytes(dtype_); }
+
+  uint64_t encode(std::span<const float>, const SegmentShape&, const TensorKeys&, std::span<uint8_t>, Scratch&,
+                  SegmentStats&) const override {
+    fail(ErrorCode::kInternal, "exact: elements of ", dtype_name(dtype_), " are not floats");
+  }
+
+  uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&, float weight, bool accumulate,
+                  std::span<float> dst, Scratch& scratch) const override {
+    check_segment_size(src, segment_bytes(shape));
+    const std::span<float> values = grown(scratch.values, shape.elements);
+    load_floats({native(src, scratch), shape.elements, dtype_}, 0, values);
+    for (size_t i = 0; i < values.size(); ++i) dst[i] = accumulate ? dst[i] + weight * values[i] : values[i];
+    return 0;
+  }
+
+ private:
+  // The elements in this machine's order of bytes.
+  const uint8_t* native(std::span<const uint8_t> src, Scratch& scratch) const {
+    if constexpr (std::endian::native == std::endian::little) return src.data();
+    const std::span<uint8_t> bytes = grown(scratch.bytes, src.size());
+    copy_exact(src, dtype_bytes(dtype_), bytes.data());
+    return bytes.data();
+  }
+  DType dtype_;
+};
+
 template <uint8_t kId, uint32_t kBits>
 WireParams parse(const Spec&) {
   return {.method = kId, .log2_block = kDefaultLog2Block, .rate = kBits * kOneBit};
@@ -101,7 +135,27 @@ std::unique_ptr<SegmentCodec> make(const WireParams& params) {
   return std::make_unique<CodecType>();
 }
 
+std::unique_ptr<SegmentCodec> make_exact(const WireParams& params) {
+  check_field("exact", "type", params.param, static_cast<uint64_t>(DType::kInt8), kDTypes - 1);
+  return std::make_unique<ExactCodec>(static_cast<DType>(params.param));
+}
+
 }  // namespace
+
+void copy_exact(std::span<const uint8_t> src, size_t element_bytes, uint8_t* dst) {
+  if constexpr (std::endian::native == std::endian::little) {
+    if (!src.empty()) std::memcpy(dst, src.data(), src.size());
+    return;
+  }
+  for (size_t i = 0; i < src.size(); i += element_bytes) std::reverse_copy(&src[i], &src[i] + element_bytes, dst + i);
+}
+
+MethodEntry exact_entry() {
+  return {{kExactId, "exact", "8..64", "exact", "0", "the elements of an exact type", {}},
+          [](const Spec& spec) -> WireParams { spec.fail_at(1, "exact is chosen by a tensor's type"); },
+          make_exact,
+          [](const WireParams&) { return 0.0; }};
+}
 
 MethodEntry float32_entry() {
   return {{kFloat32Id, "float32", "32", "exact", "0", "IEEE 754 binary32", {}},

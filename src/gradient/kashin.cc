@@ -33,6 +33,14 @@ class KashinCodec final : public SegmentCodec {
     for (uint32_t i = 0; i < shape.n_blocks; ++i) bytes += (plan_of(shape.block_length(i)).total_bits() + 7) / 8;
     return bytes;
   }
+  uint64_t head_bytes(const SegmentShape& shape) const override { return uint64_t{8} * shape.n_blocks; }
+  uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
+    uint64_t bytes = head.size();
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      if (!all_zero(head.data() + size_t{8} * i, 2)) bytes += (plan_of(shape.block_length(i)).total_bits() + 7) / 8;
+    }
+    return bytes;
+  }
 
   uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
                   Scratch& scratch, SegmentStats& stats) const override {
@@ -42,6 +50,11 @@ class KashinCodec final : public SegmentCodec {
       const RatePlan plan = plan_of(n);
       const std::span<const float> block = x.subspan(shape.block_offset(i), n);
       const kernels::Magnitude magnitude = kernels::magnitude(block.data(), n);
+      uint8_t* const floats = dst.data() + size_t{8} * i;
+      if (magnitude.max_abs_bits == 0) {
+        std::fill_n(floats, 8, uint8_t{0});
+        continue;
+      }
       const int e = exponent_of(magnitude.max_abs_bits);
       const double unit = power_of_two(e);
       const transform::BlockKey rotation = rotation_key(keys, shape, i), own = own_key(keys, shape, i);
@@ -55,23 +68,27 @@ class KashinCodec final : public SegmentCodec {
       const uint32_t start = plan.coded < 2 * n ? window_start(own, 2 * n) : 0;
       std::rotate(a.begin(), a.begin() + start, a.end());
       const std::span<float> z = a.subspan(0, plan.coded);
-      sq_write(z, plan, unit, own, dst.data() + size_t{8} * i, bits, scratch);
+      sq_write(z, plan, unit, own, floats, bits, scratch);
       synthesize(z, start, rotation, y);
       stats.error2 += sum_squared_differences(y.subspan(0, n), scaled) * unit * unit;
       stats.norm2 += magnitude.sum_squares;
-      bits += (plan.total_bits() + 7) / 8;
+      if (!all_zero(floats, 2)) bits += (plan.total_bits() + 7) / 8;
     }
     return static_cast<uint64_t>(bits - dst.data());
   }
 
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                   bool accumulate, std::span<float> dst, Scratch& scratch) const override {
-    check_segment_size(src, segment_bytes(shape));
+    check_segment_size(src, *this, shape);
     uint64_t offset = uint64_t{8} * shape.n_blocks;
     uint64_t saturated = 0;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const uint32_t n = shape.block_length(i);
       const RatePlan plan = plan_of(n);
+      if (all_zero(src.data() + size_t{8} * i, 2)) {
+        if (!accumulate) std::fill_n(dst.data() + shape.block_offset(i), n, 0.0f);
+        continue;
+      }
       const std::span<float> z = grown(scratch.extra, plan.coded), y = grown(scratch.rotated, size_t{2} * n);
       const double unit = sq_read(src, uint64_t{8} * i, offset, plan, z, scratch);
       const uint32_t start = plan.coded < 2 * n ? window_start(own_key(keys, shape, i), 2 * n) : 0;

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "gradient/open_stream.h"
+#include "gradient/peers.h"
 #include "gradient/scale_word.h"
-#include "gradient/stream_format.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
 
@@ -18,19 +19,15 @@ inline constexpr uint32_t kMaxSlices = 4096;
 
 inline constexpr uint8_t kEdenId = 2;
 
-bool travels_whole(const WireParams& params) { return params.method == 0; }
+bool travels_whole(const WireParams& params) { return params.method == kFloat32Id || params.method == kExactId; }
 
 // Before anything is taken for scale words.
-void check_packetizable(const ByteReader& r, const TensorRecord& record) {
-  const WireParams& p = record.params;
+void check_packetizable(const ByteReader& r, const Unit& unit) {
+  const WireParams& p = unit.params;
   const bool splits = p.method == kEdenId && (p.flags & (kFlagDither | kFlagAllocate)) == 0;
   if (!travels_whole(p) && !splits) {
-    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset,
+    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), r.offset(),
                "this method has no packetized form; eden without dither and allocate has");
-  }
-  if (p.exponent != 0) {
-    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), record.offset,
-               str("a tensor with exponent ", p.exponent, " has no packetized form"));
   }
 }
 
@@ -44,9 +41,9 @@ void check_segment(const ByteReader& r, const SegmentCodec& codec, std::span<con
   }
 }
 
-uint32_t choose_slices(const TensorRecord& record, uint32_t target_payload_bytes) {
-  const double bits = record.params.bits() *
-                      static_cast<double>(std::min<uint64_t>(record.count, kBlocksPerSegment << record.params.log2_block));
+uint32_t choose_slices(const Unit& unit, uint32_t target_payload_bytes) {
+  const double bits =
+      unit.params.bits() * static_cast<double>(std::min<uint64_t>(unit.count, kBlocksPerSegment << unit.params.log2_block));
   const double slices = bits / 8 / target_payload_bytes;
   const uint64_t needed = static_cast<uint64_t>(slices) + 1;
   return static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(needed), kMaxSlices));
@@ -71,44 +68,45 @@ void for_packet_order(size_t n_groups, const Slices& slices, const Fn& fn) {
 
 }  // namespace
 
-PacketSet packetize(std::span<const uint8_t> message, uint32_t target_payload_bytes, std::string_view name,
-                    const Limits& limits) {
+PacketSet packetize(std::span<const uint8_t> message, const Manifest& manifest, uint32_t target_payload_bytes,
+                    std::string_view name, const Limits& limits) {
   if (target_payload_bytes < 64 || target_payload_bytes > 60000) {
     fail(ErrorCode::kInvalidArgument, "packets of ", target_payload_bytes, " bytes, expected 64 to 60000");
   }
   ByteReader r(message, name);
-  uint32_t count = 0;
-  const StreamInfo info = read_header(r, message, limits, &count);
+  const StreamInfo info = read_header(r, message, limits);
   if (info.is_file) fail(ErrorCode::kMismatch, name, ": this is a file; only messages are packetized");
+  if (info.manifest_hash != manifest_hash(manifest) || info.n_tensors != manifest.size())
+    fail(ErrorCode::kMismatch, name, ": the message is about another model: manifest hash ", info.manifest_hash);
   PacketSet set;
   CodecCache codecs;
   Scratch scratch;
+  CodecTable table;
+  Units units;
   std::vector<std::span<const uint8_t>> segments;
   std::vector<std::vector<std::vector<uint8_t>>> groups;  // [group][slice] payload
-  set.control.assign(message.begin(), message.begin() + static_cast<ptrdiff_t>(info.header_bytes));
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t at = r.offset();
-    const CheckedRecord c = read_record(r, i, limits, codecs);
-    set.control.insert(set.control.end(), message.begin() + static_cast<ptrdiff_t>(at),
-                       message.begin() + static_cast<ptrdiff_t>(r.offset()));
-    check_packetizable(r, c.record);
-    find_segments(r, c.record, *c.codec, limits, segments);
-    if (travels_whole(c.record.params)) {
+  read_codec_table(r, manifest.size(), table);
+  build_units(r, info.header_bytes, manifest, table, codecs, units);
+  set.control.assign(message.begin(), message.begin() + static_cast<ptrdiff_t>(r.offset()));
+  for (const Unit& unit : units) {
+    check_packetizable(r, unit);
+    find_segments(r, unit, limits, segments);
+    if (travels_whole(unit.params)) {
       for (const auto& s : segments) set.control.insert(set.control.end(), s.begin(), s.end());
       continue;
     }
-    const uint32_t n_slices = choose_slices(c.record, target_payload_bytes);
+    const uint32_t n_slices = choose_slices(unit, target_payload_bytes);
     set.control.resize(set.control.size() + 4);
     store_u32(set.control.data() + set.control.size() - 4, n_slices);
     set.overhead_bytes += 4;
     for (size_t s = 0; s < segments.size(); ++s) {
-      const SegmentShape shape = segment_shape(c.record.count, 1u << c.record.params.log2_block, s);
+      const SegmentShape shape = unit.segment(s);
       set.control.insert(set.control.end(), segments[s].begin(),
                          segments[s].begin() + 4 * static_cast<ptrdiff_t>(shape.n_blocks));
       groups.emplace_back();
       if (all_zero(segments[s].first(4 * size_t{shape.n_blocks}))) continue;  // a group of zeros has no codes and no packets
-      check_segment(r, *c.codec, segments[s], shape, message, scratch);
-      c.codec->split(segments[s], shape, n_slices, groups.back());
+      check_segment(r, *unit.codec, segments[s], shape, message, scratch);
+      unit.codec->split(segments[s], shape, n_slices, groups.back());
     }
   }
   for_packet_order(
@@ -120,7 +118,7 @@ PacketSet packetize(std::span<const uint8_t> message, uint32_t target_payload_by
         set.payload_bytes += payload.size();
       });
   const uint64_t total = set.control.size() + kChecksumBytes;
-  store_u16(set.control.data() + 6, kFlagMessage | kFlagPackets);
+  store_u16(set.control.data() + 6, kFlagMessage | kFlagPackets | (info.is_authenticated ? kFlagAuthenticated : 0));
   store_u64(set.control.data() + 16, total);
   const uint32_t tag = crc32(set.control);
   set.control.resize(total);
@@ -147,51 +145,37 @@ struct PacketDecoder::Impl {
 
   // A group of blocks, its scale words and the payloads that arrived for it.
   struct Group {
-    uint32_t tensor = 0;
+    uint32_t unit = 0;
     SegmentShape shape;
     std::span<const uint8_t> words;
     uint32_t slices = 0, first_payload = 0;  // in the list of payloads, group by group
   };
-  struct Tensor {
-    WireParams params;
-    uint64_t count = 0;
-    std::shared_ptr<const SegmentCodec> codec;
-    TensorKeys keys;
-    std::vector<std::span<const uint8_t>> whole;  // of a tensor that travels in the control part
-  };
-  std::vector<Tensor> tensors;
+  CodecTable table;
+  Units units;
+  std::vector<TensorKeys> keys;                            // a unit
+  std::vector<std::vector<std::span<const uint8_t>>> whole;  // of units that travel in the control part
   std::vector<Group> groups;
 
   uint32_t read_control(std::span<const uint8_t> control, const MessageIds& expected, std::string_view name);
-  void read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets);
+  void read_unit(ByteReader& r, uint32_t index, uint32_t& packets);
   std::vector<std::span<const uint8_t>> sort_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag,
                                                      uint32_t count, PacketReport& report) const;
-  uint64_t decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight, std::span<float> acc,
-                        Scratch& scratch, uint64_t& damaged, bool& lost) const;
+  uint64_t decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight,
+                        std::span<const std::span<float>> acc, Scratch& scratch, uint64_t& damaged, bool& lost) const;
 };
 
-void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const MessageIds& ids, uint32_t& packets) {
-  const CheckedRecord c = read_record(r, index, options.limits, codecs);
-  check_packetizable(r, c.record);
-  const uint64_t wanted = manifest[index].count();
-  if (c.record.count != wanted || c.record.dtype != manifest[index].dtype) {
-    r.corrupt("tensor '", manifest[index].name, "' has ", c.record.count, " elements, the manifest says ", wanted);
-  }
-  Tensor t{c.record.params, wanted, c.codec, tensor_keys(secret, ids, index, c.record.params), {}};
-  if (travels_whole(t.params)) {
-    find_segments(r, c.record, *t.codec, options.limits, t.whole);
-    tensors.push_back(std::move(t));
-    return;
-  }
+void PacketDecoder::Impl::read_unit(ByteReader& r, uint32_t index, uint32_t& packets) {
+  const Unit& unit = units[index];
+  check_packetizable(r, unit);
+  if (travels_whole(unit.params)) return find_segments(r, unit, options.limits, whole[index]);
   const uint32_t slices = r.u32("number of slices");
-  const uint64_t group_elements = std::min<uint64_t>(wanted, kBlocksPerSegment << t.params.log2_block);
+  const uint64_t group_elements = std::min<uint64_t>(unit.count, kBlocksPerSegment << unit.params.log2_block);
   if (!std::has_single_bit(slices) || slices > std::min<uint64_t>(kMaxSlices, std::bit_ceil(group_elements / 16 + 1))) {
     r.corrupt(slices, " slices for groups of ", group_elements, " elements");
   }
-  const uint32_t block = 1u << t.params.log2_block;
-  const uint64_t n = segment_count(wanted, block);
+  const uint64_t n = unit.segments();
   for (uint64_t s = 0; s < n; ++s) {
-    Group g{index, segment_shape(wanted, block, s), {}, slices, packets};
+    Group g{index, unit.segment(s), {}, slices, packets};
     const uint64_t words_at = r.offset();
     g.words = r.take(4 * uint64_t{g.shape.n_blocks}, "scale words");
     for (uint32_t b = 0; b < g.shape.n_blocks; ++b) {
@@ -204,24 +188,28 @@ void PacketDecoder::Impl::read_tensor(ByteReader& r, uint32_t index, const Messa
     packets += g.slices;
     groups.push_back(g);
   }
-  tensors.push_back(std::move(t));
 }
 
 uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, const MessageIds& expected,
                                            std::string_view name) {
   ByteReader r(control, name);
-  uint32_t count = 0;
-  const StreamInfo info = read_header(r, control, options.limits, &count, true);
-  if (info.is_file || info.manifest_hash != hash || count != manifest.size()) {
+  const StreamInfo info = read_header(r, control, options.limits, true);
+  if (info.is_file || info.manifest_hash != hash || info.n_tensors != manifest.size()) {
     throw Error(ErrorCode::kMismatch,
                 str(name, ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
   }
   check_ids(info.ids, expected, name);
   codecs.begin_message();
-  tensors.clear();
+  read_codec_table(r, manifest.size(), table);
+  build_units(r, info.header_bytes, manifest, table, codecs, units);
+  keys.clear();
+  whole.assign(units.size(), {});
   groups.clear();
   uint32_t packets = 0;
-  for (uint32_t i = 0; i < count; ++i) read_tensor(r, i, info.ids, packets);
+  for (uint32_t i = 0; i < units.size(); ++i) {
+    keys.push_back(tensor_keys(secret, hash, info.ids, units[i].tensor, units[i].params));
+    read_unit(r, i, packets);
+  }
   if (r.remaining() != kChecksumBytes) r.corrupt("the tensors end here, expected the ", kChecksumBytes, "-byte checksum");
   return packets;
 }
@@ -259,8 +247,9 @@ std::vector<std::span<const uint8_t>> PacketDecoder::Impl::sort_packets(std::spa
 }
 
 uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<const uint8_t>> payloads, float weight,
-                                           std::span<float> acc, Scratch& scratch, uint64_t& damaged, bool& lost) const {
-  const Tensor& t = tensors[g.tensor];
+                                           std::span<const std::span<float>> acc, Scratch& scratch, uint64_t& damaged,
+                                           bool& lost) const {
+  const Unit& unit = units[g.unit];
   std::vector<uint8_t> segment, received(g.slices);
   // A payload that passed its checksum and still cannot be read is hostile or of another version; find it by reading each
   // alone.
@@ -272,11 +261,11 @@ uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<c
     lost = arrived == 0;
     if (lost) return 0;
     try {
-      t.codec->merge(payloads, g.words, g.shape, segment);
+      unit.codec->merge(payloads, g.words, g.shape, segment);
       SegmentShape shape = g.shape;
       const SliceMask mask{g.slices, received.data()};
       shape.received = &mask;
-      return t.codec->decode(segment, shape, t.keys, weight, true, acc.subspan(shape.first_element, shape.elements), scratch);
+      return decode_into(units, unit, shape, segment, keys[g.unit], weight, true, acc, scratch);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kCorruptData) throw;
     }
@@ -290,7 +279,7 @@ uint64_t PacketDecoder::Impl::decode_group(const Group& g, std::span<std::span<c
       if (payloads[p].data() == nullptr) continue;
       alone[p] = payloads[p];
       try {
-        t.codec->merge(alone, g.words, g.shape, segment);
+        unit.codec->merge(alone, g.words, g.shape, segment);
       } catch (const Error&) {
         payloads[p] = {};
         ++damaged;
@@ -339,15 +328,13 @@ void PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
     const Impl::Group& g = m.groups[i];
     const size_t w = static_cast<size_t>(worker);
     bool gone = false;
-    saturated[w] += m.decode_group(g, std::span(payloads).subspan(g.first_payload, g.slices), weight, acc[g.tensor], scratch[w],
-                                   damaged[w], gone);
+    saturated[w] += m.decode_group(g, std::span(payloads).subspan(g.first_payload, g.slices), weight, acc, scratch[w], damaged[w],
+                                   gone);
     lost[i] = gone ? 1 : 0;
   });
-  for (size_t i = 0; i < m.tensors.size(); ++i) {
-    const Impl::Tensor& t = m.tensors[i];
-    for (size_t s = 0; s < t.whole.size(); ++s) {
-      const SegmentShape shape = segment_shape(t.count, 1u << t.params.log2_block, s);
-      t.codec->decode(t.whole[s], shape, t.keys, weight, true, acc[i].subspan(shape.first_element, shape.elements), scratch[0]);
+  for (size_t u = 0; u < m.whole.size(); ++u) {
+    for (size_t s = 0; s < m.whole[u].size(); ++s) {
+      decode_into(m.units, m.units[u], m.units[u].segment(s), m.whole[u][s], m.keys[u], weight, true, acc, scratch[0]);
     }
   }
   result.groups = m.groups.size();

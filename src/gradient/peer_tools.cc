@@ -66,7 +66,7 @@ void check_fields(std::string_view method, const WireParams& params, const Field
   check_field(method, "log2 of the block", params.log2_block, kMinLog2Block, kMaxLog2Block);
   check_field(method, "rounds", params.rounds, limits.rotates ? 1 : 0, limits.rotates ? kMaxRounds : 0);
   check_field(method, "scale kind", static_cast<uint8_t>(params.scale), 0, limits.scales ? 1 : 0);
-  check_field(method, "flags", params.flags, 0, 0);
+  check_field(method, "flags", params.flags, 0, limits.rotates ? params.flags & kFlagSizedRounds : 0);
   check_field(method, "rate", params.rate, limits.min_rate, limits.max_rate);
   check_field(method, "parameter", params.param, limits.min_param, limits.max_param);
 }
@@ -146,6 +146,19 @@ void choose_subset(const transform::BlockKey& key, uint32_t n, uint32_t k, std::
 void check_segment_size(std::span<const uint8_t> src, uint64_t expected) {
   if (src.size() == expected) return;
   corrupt_at(std::min<uint64_t>(src.size(), expected), "the segment has ", src.size(), " bytes, expected ", expected);
+}
+
+void check_segment_size(std::span<const uint8_t> src, const SegmentCodec& codec, const SegmentShape& shape) {
+  const uint64_t head = codec.head_bytes(shape);
+  if (src.size() < head) corrupt_at(src.size(), "the segment has ", src.size(), " bytes, expected at least ", head);
+  check_segment_size(src, codec.length_from_head(src.first(head), shape));
+}
+
+bool all_zero(const uint8_t* floats, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) {
+    if ((load_u32(floats + size_t{4} * i) & 0x7fffffffu) != 0) return false;
+  }
+  return true;
 }
 
 float read_finite(std::span<const uint8_t> src, uint64_t offset, std::string_view what) {

@@ -21,7 +21,7 @@ inline constexpr uint32_t kOneBit = 1u << 16;  // WireParams::rate of one bit pe
 inline constexpr int kMinLog2Block = 6;
 inline constexpr int kMaxLog2Block = 14;  // a block with its tail has up to 32767 elements
 inline constexpr int kDefaultLog2Block = 12;
-inline constexpr int kMaxRounds = 3;
+inline constexpr int kMaxRounds = kMostRounds;
 
 // --- spec keys; errors are Spec's own and name the position.
 uint8_t parse_block(const Spec& spec, int default_log2);
@@ -31,7 +31,7 @@ ScaleKind parse_scale(const Spec& spec);                                        
 
 // --- fields of a hostile record: each throws Error(kCorruptData) "METHOD: FIELD VALUE, expected ...".
 void check_field(std::string_view method, std::string_view field, uint64_t value, uint64_t min, uint64_t max);
-// log2_block in range, rounds in 1..3 (`rotates`) or 0, no flags, scale kind unbiased unless `scales`, param and rate in range.
+// log2_block in range, rounds in 1..kMaxRounds (`rotates`) or 0, no flags, scale kind unbiased unless `scales`, param and rate in range.
 struct FieldLimits {
   bool rotates = false, scales = false;
   uint64_t min_rate = 0, max_rate = 0;
@@ -134,8 +134,11 @@ template <class... Args>
 [[noreturn]] void corrupt_at(uint64_t offset, const Args&... args) {
   fail(ErrorCode::kCorruptData, "byte ", offset, ": ", args...);
 }
-// The segment must have exactly `expected` bytes.
+// The segment must have exactly `expected` bytes, or those that its head says.
 void check_segment_size(std::span<const uint8_t> src, uint64_t expected);
+void check_segment_size(std::span<const uint8_t> src, const SegmentCodec& codec, const SegmentShape& shape);
+// True if `n` floats in a segment's head are 0: their block has no codes.
+bool all_zero(const uint8_t* floats, uint32_t n);
 // A finite float at `offset`.
 float read_finite(std::span<const uint8_t> src, uint64_t offset, std::string_view what);
 void write_float(uint8_t* dst, float v);

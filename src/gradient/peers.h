@@ -9,6 +9,7 @@ namespace kpd::gradient {
 
 MethodEntry float32_entry();      // float32.cc
 MethodEntry bf16_entry();         // float32.cc
+MethodEntry exact_entry();        // float32.cc
 MethodEntry drive_entry();        // drive.cc
 MethodEntry drive_plus_entry();   // drive.cc
 MethodEntry sq_entry();           // stochastic.cc
@@ -17,6 +18,9 @@ MethodEntry kashin_sq_entry();    // kashin.cc
 MethodEntry qsgd_entry();         // qsgd.cc
 MethodEntry terngrad_entry();     // terngrad.cc
 MethodEntry randk_entry();        // randk.cc
+
+// Elements of `element_bytes` each, from or to the little-endian order of the wire.
+void copy_exact(std::span<const uint8_t> src, size_t element_bytes, uint8_t* dst);
 
 // Method ids of the wire; never reused.
 enum PeerId : uint8_t {
@@ -30,6 +34,7 @@ enum PeerId : uint8_t {
   kQsgdId = 8,
   kTernGradId = 9,
   kRandKId = 10,
+  kExactId = 11,
 };
 
 }  // namespace kpd::gradient

@@ -18,7 +18,11 @@ using namespace peers;
 constexpr uint32_t kFloatBits = 32;
 constexpr double kMinBits = 0.05;
 
-// A segment is the kept elements, block by block, in rising order of their index.
+// -0: a block whose kept elements are all 0, of which no more follow.
+constexpr uint32_t kNoElements = 0x80000000u;
+
+// A segment is the first kept element of every block, or kNoElements, then the others, block by block, in rising order of their
+// index. An element that is -0 travels as 0.
 class RandKCodec final : public SegmentCodec {
  public:
   explicit RandKCodec(const WireParams& params) : rate_(params.rate) {}
@@ -28,39 +32,55 @@ class RandKCodec final : public SegmentCodec {
     for (uint32_t i = 0; i < shape.n_blocks; ++i) bytes += uint64_t{4} * kept(shape.block_length(i));
     return bytes;
   }
+  uint64_t head_bytes(const SegmentShape& shape) const override { return uint64_t{4} * shape.n_blocks; }
+  uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
+    uint64_t bytes = head.size();
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      if (load_u32(head.data() + size_t{4} * i) != kNoElements) bytes += uint64_t{4} * (kept(shape.block_length(i)) - 1);
+    }
+    return bytes;
+  }
 
   uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
                   Scratch& scratch, SegmentStats& stats) const override {
-    uint8_t* out = dst.data();
+    uint8_t* out = dst.data() + head_bytes(shape);
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const uint32_t n = shape.block_length(i), k = kept(n);
       const std::span<const float> block = x.subspan(shape.block_offset(i), n);
       choose_subset(own_key(keys, shape, i), n, k, scratch.symbols);
       const std::span<float> z = grown(scratch.values, k), decoded = grown(scratch.extra, k);
       for (uint32_t j = 0; j < k; ++j) {
-        z[j] = block[scratch.symbols[j]];
-        write_float(out + size_t{4} * j, z[j]);
+        z[j] = block[scratch.symbols[j]] + 0.0f;
+        if (j > 0) write_float(out + size_t{4} * (j - 1), z[j]);
       }
+      const bool none = std::all_of(z.begin(), z.end(), [](float v) { return v == 0; });
+      store_u32(dst.data() + size_t{4} * i, none ? kNoElements : std::bit_cast<uint32_t>(z[0]));
       emit(z, factor(n, k), 1, false, decoded.data());
       const double norm2 = kernels::magnitude(block.data(), n).sum_squares;
       const double lost = k < n ? norm2 - sum_squares(z) : 0;
       stats.error2 += (lost > 0 ? lost : 0) + sum_squared_differences(decoded, z);
       stats.norm2 += norm2;
-      out += size_t{4} * k;
+      if (!none) out += size_t{4} * (k - 1);
     }
     return static_cast<uint64_t>(out - dst.data());
   }
 
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                   bool accumulate, std::span<float> dst, Scratch& scratch) const override {
-    check_segment_size(src, segment_bytes(shape));
-    uint64_t offset = 0, saturated = 0;
+    check_segment_size(src, *this, shape);
+    uint64_t offset = head_bytes(shape), saturated = 0;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const uint32_t n = shape.block_length(i), k = kept(n);
+      const uint64_t first = uint64_t{4} * i;
+      if (load_u32(src.data() + first) == kNoElements) {
+        if (!accumulate) std::fill_n(dst.data() + shape.block_offset(i), n, 0.0f);
+        continue;
+      }
       choose_subset(own_key(keys, shape, i), n, k, scratch.symbols);
       const std::span<float> y = grown(scratch.values, n);
       std::fill(y.begin(), y.end(), 0.0f);
-      for (uint32_t j = 0; j < k; ++j, offset += 4) y[scratch.symbols[j]] = read_finite(src, offset, "the element");
+      y[scratch.symbols[0]] = read_finite(src, first, "the element");
+      for (uint32_t j = 1; j < k; ++j, offset += 4) y[scratch.symbols[j]] = read_finite(src, offset, "the element");
       saturated += emit(y, factor(n, k), weight, accumulate, dst.data() + shape.block_offset(i));
     }
     return saturated;

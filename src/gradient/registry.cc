@@ -4,14 +4,43 @@
 #include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "gradient/segment_codec.h"
+#include "gradient/units.h"
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {
+namespace {
+
+constexpr std::string_view kSwitch[] = {"0", "1"};
+
+// A key of every method that rotates: a rotation spreads the values of all members evenly, so that they share blocks.
+MethodEntry with_join(MethodEntry entry) {
+  entry.row.keys.push_back("join");
+  return entry;
+}
+
+// What a spec's join= means for its record. A code with a shared rotation is summed in rotated form, tensor by tensor.
+void parse_join(const Spec& spec, WireParams& params) {
+  const bool shared = (params.flags & kFlagDither) != 0;
+  const bool join = spec.choice("join", shared ? 0 : 1, kSwitch) == 1;
+  if (join && shared) spec.fail_at(spec.find("join")->position, "dither=shared does not join tensors");
+  if (join) params.flags |= kFlagJoin;
+}
+
+}  // namespace
 
 const std::vector<MethodEntry>& registry() {
   static const std::vector<MethodEntry> table = {
-      eden_entry(), drive_entry(),    drive_plus_entry(), hadamard_sq_entry(), kashin_sq_entry(), sq_entry(),
-      qsgd_entry(), terngrad_entry(), randk_entry(),      float32_entry(),     bf16_entry(),
+      with_join(eden_entry()),
+      with_join(drive_entry()),
+      with_join(drive_plus_entry()),
+      with_join(hadamard_sq_entry()),
+      with_join(kashin_sq_entry()),
+      sq_entry(),
+      qsgd_entry(),
+      terngrad_entry(),
+      randk_entry(),
+      float32_entry(),
+      bf16_entry(),
   };
   return table;
 }
@@ -20,6 +49,8 @@ const MethodEntry& method_by_id(uint8_t id) {
   for (const MethodEntry& m : registry()) {
     if (m.row.id == id) return m;
   }
+  static const MethodEntry exact = exact_entry();
+  if (id == exact.row.id) return exact;
   fail(ErrorCode::kUnsupported, "method id ", id, " is not known to this version");
 }
 
@@ -62,6 +93,7 @@ Codec Codec::parse(std::string_view spec_text) {
     spec.check_keys(m.row.keys);
     WireParams params = m.parse(spec);
     params.method = m.row.id;
+    if (rotates(m.row.id)) parse_join(spec, params);
     return {spec_text, params, methods()[static_cast<size_t>(&m - registry().data())]};
   }
   std::vector<std::string_view> names;

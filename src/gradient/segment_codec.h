@@ -24,7 +24,8 @@ namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
 inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 255;  // in a Codec's params: 3 up to 4096 elements, 2 beyond; resolved in the record
+inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rotates: by the size of what is coded
+inline constexpr int kMostRounds = 6;        // that a record may ask for
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 // Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) /
@@ -60,7 +61,7 @@ struct SegmentShape {
 uint64_t segment_count(uint64_t count, uint32_t block);
 SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index);
 
-// Philox keys of one tensor. `rotation` may be shared by all clients (dither=shared); `own` never is. Ties, stochastic
+// Philox keys of one unit. `rotation` may be shared by all clients (dither=shared); `own` never is. Ties, stochastic
 // rounding, windows and dither draw from `own`, signs from `rotation`.
 struct TensorKeys {
   uint64_t rotation = 0;
@@ -116,10 +117,14 @@ inline float limited(double v, float weight, bool accumulate, float old, uint64_
 class SegmentCodec {
  public:
   virtual ~SegmentCodec() = default;
-  // True if every segment of a shape has the same number of bytes, segment_bytes(); then no length travels.
+  // True if the bytes of a segment follow from its shape and its first head_bytes(shape) bytes; then no length travels.
   virtual bool fixed_size() const = 0;
-  // Exact (fixed_size) or the upper bound.
+  // Upper bound; the bytes of every segment of this shape if it is fixed_size() and has no head.
   virtual uint64_t segment_bytes(const SegmentShape& shape) const = 0;
+  // The scale words or floats of all blocks of a fixed_size() segment, which tell blocks that have no codes.
+  virtual uint64_t head_bytes(const SegmentShape&) const { return 0; }
+  // For any bytes in the head, also wrong ones; `head` has head_bytes(shape).
+  virtual uint64_t length_from_head(std::span<const uint8_t>, const SegmentShape& shape) const { return segment_bytes(shape); }
   // True if encode() itself finds NaN and Inf (it then throws NonFiniteInput); otherwise the caller scans first.
   virtual bool detects_nonfinite() const { return false; }
   // `x` holds the segment's elements, all finite unless detects_nonfinite(). Writes at most segment_bytes(shape); returns the
@@ -156,14 +161,14 @@ struct MethodEntry {
   MethodRow row;
   // Spec -> wire fields; the keys were checked. Throws through spec.fail_at.
   WireParams (*parse)(const Spec& spec);
-  // Checks fields read from a hostile stream: throws Error(kCorruptData) with what was expected, else makes the codec. `count`
-  // is the tensor's number of elements (methods pick rounds=3 below 4096 at encode time, and write it in the record).
+  // Checks fields read from a hostile stream, of which rounds were resolved: throws Error(kCorruptData) with what was expected,
+  // else makes the codec.
   std::unique_ptr<SegmentCodec> (*make)(const WireParams& params);
   double (*limit_vnmse)(const WireParams& params);
 };
 const std::vector<MethodEntry>& registry();
 
-// Codecs by their wire fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask
+// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask
 // for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
 class CodecCache {
  public:
@@ -180,6 +185,6 @@ class CodecCache {
   };
   std::vector<Entry> entries_;
 };
-const MethodEntry& method_by_id(uint8_t id);  // throws Error(kUnsupported)
+const MethodEntry& method_by_id(uint8_t id);  // throws Error(kUnsupported); kExactId too, which no spec names
 
 }  // namespace kpd::gradient

@@ -104,7 +104,8 @@ namespace {
 
 using namespace peers;
 
-// A segment is lo and hi of every block as floats, then the codes block by block, each block's padded to a byte.
+// A segment is lo and hi of every block as floats, then the codes block by block, each block's padded to a byte; a block whose
+// lo and hi are 0 has none.
 class SqCodec final : public SegmentCodec {
  public:
   explicit SqCodec(const WireParams& params) : params_(params), rotates_(params.method == kHadamardSqId) {}
@@ -112,6 +113,14 @@ class SqCodec final : public SegmentCodec {
   uint64_t segment_bytes(const SegmentShape& shape) const override {
     uint64_t bytes = uint64_t{8} * shape.n_blocks;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) bytes += (plan_of(shape.block_length(i)).total_bits() + 7) / 8;
+    return bytes;
+  }
+  uint64_t head_bytes(const SegmentShape& shape) const override { return uint64_t{8} * shape.n_blocks; }
+  uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
+    uint64_t bytes = head.size();
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      if (!all_zero(head.data() + size_t{8} * i, 2)) bytes += (plan_of(shape.block_length(i)).total_bits() + 7) / 8;
+    }
     return bytes;
   }
 
@@ -123,6 +132,11 @@ class SqCodec final : public SegmentCodec {
       const std::span<const float> block = x.subspan(shape.block_offset(i), n);
       const RatePlan plan = plan_of(n);
       const kernels::Magnitude magnitude = kernels::magnitude(block.data(), n);
+      uint8_t* const floats = dst.data() + size_t{8} * i;
+      if (magnitude.max_abs_bits == 0) {
+        std::fill_n(floats, 8, uint8_t{0});
+        continue;
+      }
       const int e = exponent_of(magnitude.max_abs_bits);
       const double unit = power_of_two(e);
       const std::span<float> y = grown(scratch.rotated, n);
@@ -134,26 +148,30 @@ class SqCodec final : public SegmentCodec {
       const std::span<float> kept = std::span<float>(scratch.extra).subspan(plan.coded, plan.coded);
       gather(y, plan, own, z, scratch);
       std::copy(z.begin(), z.end(), kept.begin());
-      sq_write(z, plan, unit, own, dst.data() + size_t{8} * i, bits, scratch);
+      sq_write(z, plan, unit, own, floats, bits, scratch);
       const float factor = sampling_factor(n, plan);
       for (float& v : z) v *= factor;
       // What was not kept is decoded as zero. A rotation keeps lengths, so the error may be taken before it is undone.
       const double lost = plan.coded < n ? norm2 - sum_squares(kept) : 0;
       stats.error2 += ((lost > 0 ? lost : 0) + sum_squared_differences(z, kept)) * unit * unit;
       stats.norm2 += magnitude.sum_squares;
-      bits += (plan.total_bits() + 7) / 8;
+      if (!all_zero(floats, 2)) bits += (plan.total_bits() + 7) / 8;
     }
     return static_cast<uint64_t>(bits - dst.data());
   }
 
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                   bool accumulate, std::span<float> dst, Scratch& scratch) const override {
-    check_segment_size(src, segment_bytes(shape));
+    check_segment_size(src, *this, shape);
     uint64_t offset = uint64_t{8} * shape.n_blocks;
     uint64_t saturated = 0;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const uint32_t n = shape.block_length(i);
       const RatePlan plan = plan_of(n);
+      if (all_zero(src.data() + size_t{8} * i, 2)) {
+        if (!accumulate) std::fill_n(dst.data() + shape.block_offset(i), n, 0.0f);
+        continue;
+      }
       const std::span<float> y = grown(scratch.rotated, n);
       const std::span<float> z = plan.coded < n ? grown(scratch.extra, plan.coded) : y;
       const double unit = sq_read(src, uint64_t{8} * i, offset, plan, z, scratch);

@@ -1,4 +1,4 @@
-// gradient: reading and writing of header, manifest, records and segment positions (docs/format/gradient.md).
+// gradient: reading and writing of header, manifest, codec table and segment positions (docs/format/gradient.md).
 #include "gradient/stream_format.h"
 
 #include <algorithm>
@@ -7,17 +7,22 @@
 #include <unordered_set>
 
 #include "base/utf8.h"
+#include "gradient/peers.h"
 #include "kpd/base/hash.h"
 
 namespace kpd::gradient {
 namespace {
 
-uint64_t derive(const RunSecret& secret, const MessageIds& ids, uint64_t client, uint64_t index, uint64_t kind) {
-  static constexpr char kLabel[] = "kpd-gradient-1";  // 14 bytes without the final 0
-  uint8_t text[14 + 32 + 5 * 8];
+enum KeyKind : uint64_t { kRotationKey = 0, kOwnKey = 1, kSharedRotationKey = 2 };
+
+uint64_t derive(const RunSecret& secret, uint64_t manifest_hash, const MessageIds& ids, uint64_t client, uint64_t index,
+                KeyKind kind) {
+  static constexpr char kLabel[] = "kpd-gradient-2";  // 14 bytes without the final 0
+  uint8_t text[14 + 32 + 6 * 8];
   ByteWriter w(text);
   w.text(std::string_view(kLabel, 14));
   w.bytes(secret.bytes);
+  w.u64(manifest_hash);
   w.u64(ids.run);
   w.u64(ids.round);
   w.u64(client);
@@ -64,7 +69,7 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
     if (!is_plain_utf8(t.name)) r.corrupt("name of tensor ", i, " is not UTF-8 without control characters");
     if (!names.insert(t.name).second) r.corrupt("two tensors are named ", printable(t.name));
     const uint8_t dtype = r.u8("tensor dtype");
-    if (dtype > 2) r.corrupt("dtype ", dtype, " of tensor ", printable(t.name), ", expected 0 to 2");
+    if (dtype >= kDTypes) r.corrupt("dtype ", dtype, " of tensor ", printable(t.name), ", expected 0 to ", kDTypes - 1);
     t.dtype = static_cast<DType>(dtype);
     const uint8_t dims = r.u8("number of dimensions");
     if (dims > limits.max_dims) {
@@ -94,79 +99,22 @@ void read_extensions(ByteReader& r, uint64_t header_bytes) {
   }
 }
 
+// Elements travel as they are, however many a block.
+bool is_plain(uint8_t method) { return method == kFloat32Id || method == kBf16Id || method == kExactId; }
+
 }  // namespace
 
-TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t index, const WireParams& params) {
+TensorKeys tensor_keys(const RunSecret& secret, uint64_t manifest_hash, const MessageIds& ids, uint64_t index,
+                       const WireParams& params) {
   const bool shared = (params.flags & kFlagDither) != 0;
-  return {derive(secret, ids, shared ? kSharedClient : ids.client, index, 0), derive(secret, ids, ids.client, index, 1)};
+  return {shared ? derive(secret, manifest_hash, ids, 0, index, kSharedRotationKey)
+                 : derive(secret, manifest_hash, ids, ids.client, index, kRotationKey),
+          derive(secret, manifest_hash, ids, ids.client, index, kOwnKey)};
 }
 
-WireParams resolve_params(const WireParams& params, uint64_t count) {
-  if (count < kMinCodedElements) {
-    WireParams raw;
-    raw.method = 0;
-    raw.log2_block = 12;
-    raw.rounds = 0;
-    raw.rate = 32u << 16;
-    return raw;
-  }
-  WireParams p = params;
-  if (p.rounds == kAutoRounds) p.rounds = count <= 4096 ? 3 : 2;
-  return p;
-}
-
-void write_record(ByteWriter& w, uint64_t count, DType dtype, const WireParams& p) {
-  w.u64(count);
-  w.u8(static_cast<uint8_t>(dtype));
-  w.u8(p.method);
-  w.u8(p.log2_block);
-  w.u8(p.rounds);
-  w.u8(static_cast<uint8_t>(p.scale));
-  w.u8(p.flags);
-  w.i16(p.exponent);
-  w.u32(p.rate);
-  w.u32(p.param);
-}
-
-CheckedRecord read_record(ByteReader& r, size_t index, const Limits& limits, CodecCache& codecs) {
-  CheckedRecord c;
-  const uint64_t at = r.offset();
-  c.record.offset = at;
-  c.record.count = r.u64("element count of a tensor record");
-  const uint8_t dtype = r.u8("dtype");
-  WireParams& p = c.record.params;
-  p.method = r.u8("method id");
-  p.log2_block = r.u8("log2 of the block");
-  p.rounds = r.u8("rounds");
-  p.scale = static_cast<ScaleKind>(r.u8("scale kind"));
-  p.flags = r.u8("method flags");
-  p.exponent = r.i16("exponent");
-  p.rate = r.u32("rate");
-  p.param = r.u32("method parameter");
-  const auto bad = [&](ErrorCode code, const std::string& text) {
-    r.throw_at(static_cast<int>(code), at, str("record of tensor ", index, ": ", text));
-  };
-  if (c.record.count > limits.max_elements) {
-    bad(ErrorCode::kLimitExceeded, str(c.record.count, " elements, the limit is ", limits.max_elements));
-  }
-  if (dtype > 2) bad(ErrorCode::kCorruptData, str("dtype ", dtype, ", expected 0 to 2"));
-  c.record.dtype = static_cast<DType>(dtype);
-  if (p.log2_block < 6 || p.log2_block > 14)
-    bad(ErrorCode::kCorruptData, str("log2 of the block is ", p.log2_block, ", expected 6 to 14"));
-  if (static_cast<int>(p.scale) > 2)
-    bad(ErrorCode::kCorruptData, str("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2"));
-  if (p.exponent < -1024 || p.exponent > 1024)
-    bad(ErrorCode::kCorruptData, str("exponent ", p.exponent, ", expected -1024 to 1024"));
-  if (c.record.count < kMinCodedElements && p.method != 0) {
-    bad(ErrorCode::kCorruptData,
-        str("method ", p.method, " for ", c.record.count, " elements, fewer than ", kMinCodedElements, " travel as float32"));
-  }
-  try {
-    c.codec = codecs.get(p);
-  } catch (const Error& e) {
-    bad(e.code(), e.what());
-  }
-  return c;
+WireParams resolve_params(const WireParams& record, uint64_t count, DType dtype) {
+  if (dtype_is_exact(dtype)) return exact_params(dtype);
+  return count < kMinCodedElements ? raw_params() : resolve_record(record, count);
 }
 
 std::string printable(std::string_view name) {
@@ -206,7 +154,7 @@ void write_manifest(ByteWriter& w, const Manifest& manifest) {
   }
 }
 
-StreamInfo read_header_start(ByteReader& r, const Limits& limits, uint32_t* tensor_count, bool control) {
+StreamInfo read_header_start(ByteReader& r, const Limits& limits, bool control) {
   StreamInfo info;
   const auto magic = r.take(4, "magic 'KPDG'");
   if (!std::equal(magic.begin(), magic.end(), kMagic)) {
@@ -219,35 +167,44 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, uint32_t* tens
                str("format version ", info.major, ".", info.minor, ", this program reads ", kFormatMajor, ".x"));
   }
   const uint16_t flags = r.u16("header flags");
-  if ((flags & ~(kFlagMessage | kFlagStreamed | kFlagPackets)) != 0) r.corrupt("unknown header flags ", flags);
+  info.is_file = (flags & kFlagMessage) == 0;
+  info.is_streamed = (flags & kFlagStreamed) != 0;
+  info.is_authenticated = (flags & kFlagAuthenticated) != 0;
+  if ((flags & ~(kFlagMessage | kFlagStreamed | kFlagPackets | kFlagAuthenticated)) != 0)
+    r.corrupt("unknown header flags ", flags);
+  if (info.is_file && info.is_authenticated) r.corrupt("header flags ", flags, ": a file has no MAC field");
   if (((flags & kFlagPackets) != 0) != control) {
     r.throw_at(static_cast<int>(ErrorCode::kUnsupported), 6,
                control ? "not the control part of a packetized message"
                        : "the control part of a packetized message; it needs its packets");
   }
-  info.is_file = (flags & kFlagMessage) == 0;
-  info.is_streamed = (flags & kFlagStreamed) != 0;
   info.header_bytes = r.u32("header length");
-  *tensor_count = r.u32("number of tensors");
+  info.n_tensors = r.u32("number of tensors");
   info.total_bytes = r.u64("total length");
-  if (info.header_bytes < (info.is_file ? kFileHeaderBytes : kMessageHeaderBytes)) {
+  const uint64_t fixed =
+      info.is_file ? kFileHeaderBytes : kMessageHeaderBytes + (info.is_authenticated ? kMacBytes : 0);
+  if (info.header_bytes < fixed) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " is too short"));
   }
   if (info.header_bytes > limits.max_header_bytes) {
     r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 8,
                str("a header of ", info.header_bytes, " bytes, the limit is ", limits.max_header_bytes));
   }
-  if (*tensor_count > limits.max_tensors) {
+  if (info.n_tensors > limits.max_tensors) {
     r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 12,
-               str(*tensor_count, " tensors, the limit is ", limits.max_tensors));
+               str(info.n_tensors, " tensors, the limit is ", limits.max_tensors));
+  }
+  if (info.is_file && info.n_tensors > (info.header_bytes - fixed) / kLeastManifestEntry) {
+    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12,
+               str(info.n_tensors, " tensors do not fit a header of ", info.header_bytes, " bytes"));
   }
   return info;
 }
 
-void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count, StreamInfo& info) {
+void read_header_rest(ByteReader& r, const Limits& limits, StreamInfo& info) {
   if (info.is_file) {
     info.seed = r.u64("seed");
-    info.manifest = read_manifest(r, tensor_count, limits);
+    info.manifest = read_manifest(r, info.n_tensors, limits);
     info.manifest_hash = manifest_hash(info.manifest);
   } else {
     info.manifest_hash = r.u64("manifest hash");
@@ -256,8 +213,10 @@ void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count
     info.ids.client = r.u64("client");
     info.ids.base_model_hash = r.u64("base model hash");
     info.ids.weight = r.u64("weight");
-    const auto mac = r.take(16, "MAC field");
-    std::copy(mac.begin(), mac.end(), info.mac.begin());
+    if (info.is_authenticated) {
+      const auto mac = r.take(kMacBytes, "MAC field");
+      std::copy(mac.begin(), mac.end(), info.mac.begin());
+    }
   }
   if (r.offset() > info.header_bytes) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8,
@@ -266,9 +225,8 @@ void read_header_rest(ByteReader& r, const Limits& limits, uint32_t tensor_count
   read_extensions(r, info.header_bytes);
 }
 
-StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, uint32_t* tensor_count,
-                       bool control) {
-  StreamInfo info = read_header_start(r, limits, tensor_count, control);
+StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, bool control) {
+  StreamInfo info = read_header_start(r, limits, control);
   if (info.is_streamed ? info.total_bytes != kUnknownLength : info.total_bytes != stream.size()) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 16,
                str("the header says ", info.total_bytes, " bytes, there are ", stream.size()));
@@ -278,15 +236,11 @@ StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Lim
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8,
                str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
   }
-  if (*tensor_count > stream.size() / kRecordBytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12,
-               str(*tensor_count, " tensors do not fit a stream of ", stream.size(), " bytes"));
-  }
   const uint64_t body = stream.size() - kChecksumBytes;
   if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), body, "checksum mismatch: the stream is damaged");
   }
-  read_header_rest(r, limits, *tensor_count, info);
+  read_header_rest(r, limits, info);
   return info;
 }
 
@@ -295,9 +249,15 @@ void check_sources(const Manifest& manifest, std::span<const TensorView> tensors
     fail(ErrorCode::kInvalidArgument, tensors.size(), " tensors given, the manifest has ", manifest.size());
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].count == manifest[i].count()) continue;
-    fail(ErrorCode::kInvalidArgument, "tensor '", manifest[i].name, "' has ", tensors[i].count, " elements, the manifest says ",
-         manifest[i].count());
+    const TensorInfo& wanted = manifest[i];
+    if (tensors[i].count != wanted.count()) {
+      fail(ErrorCode::kInvalidArgument, "tensor '", wanted.name, "' has ", tensors[i].count, " elements, the manifest says ",
+           wanted.count());
+    }
+    if (dtype_is_exact(wanted.dtype) ? tensors[i].dtype != wanted.dtype : dtype_is_exact(tensors[i].dtype)) {
+      fail(ErrorCode::kInvalidArgument, "tensor '", wanted.name, "' is ", dtype_name(tensors[i].dtype), ", the manifest says ",
+           dtype_name(wanted.dtype));
+    }
   }
 }
 
@@ -306,7 +266,7 @@ void check_destinations(const Manifest& manifest, std::span<const std::span<floa
     fail(ErrorCode::kInvalidArgument, "decode: ", dst.size(), " destinations, the manifest has ", manifest.size(), " tensors");
   }
   for (size_t i = 0; i < dst.size(); ++i) {
-    if (dst[i].size() == manifest[i].count()) continue;
+    if (dst[i].size() == manifest[i].count() || (dst[i].empty() && dtype_is_exact(manifest[i].dtype))) continue;
     fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", dst[i].size(),
          " floats, expected ", manifest[i].count());
   }
@@ -327,33 +287,44 @@ void check_ids(const MessageIds& got, const MessageIds& expected, std::string_vi
   same(got.base_model_hash, expected.base_model_hash, "base model hash");
 }
 
-uint64_t read_segment_bytes(ByteReader& r, const SegmentCodec& codec, const SegmentShape& shape, const Limits& limits) {
-  uint64_t bytes = codec.segment_bytes(shape);
+uint64_t read_segment_bytes(ByteReader& r, const WireParams& params, const SegmentCodec& codec, const SegmentShape& shape,
+                            const Limits& limits) {
+  const uint64_t most = codec.segment_bytes(shape);
+  uint64_t bytes = most;
   if (!codec.fixed_size()) {
-    const uint64_t most = bytes;
     bytes = r.u32("length of a segment");
     if (bytes > most) r.corrupt("segment of ", bytes, " bytes, at most ", most, " are possible");
+  } else if (const uint64_t head = codec.head_bytes(shape); head > 0) {
+    ByteReader ahead = r;
+    bytes = codec.length_from_head(ahead.take(head, "head of a segment"), shape);
   }
+  if (is_plain(params.method)) return bytes;
   if (bytes < kLeastBlockBytes * shape.n_blocks || bytes < shape.elements / limits.max_elements_per_byte) {
     r.corrupt("segment of ", bytes, " bytes claims ", shape.elements, " elements");
   }
   return bytes;
 }
 
-void find_segments(ByteReader& r, const TensorRecord& record, const SegmentCodec& codec, const Limits& limits,
-                   std::vector<std::span<const uint8_t>>& segments) {
-  const uint32_t block = 1u << record.params.log2_block;
-  const uint64_t n = segment_count(record.count, block);
-  // Every method spends at least 4 bytes on a block, so this also bounds the list before it grows.
-  const uint64_t least = record.count == 0 ? 0 : kLeastBlockBytes * std::max<uint64_t>(1, record.count / block);
-  if (least > r.remaining()) {
-    r.corrupt("a tensor of ", record.count, " elements needs at least ", least, " bytes, ", r.remaining(), " are left");
-  }
+void find_segments(ByteReader& r, const Unit& unit, const Limits& limits, std::vector<std::span<const uint8_t>>& segments) {
   segments.clear();
+  if (unit.count == 0) return;
+  if (unit.count > limits.max_elements) {
+    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(),
+               str("tensor ", unit.tensor, ": ", unit.count, " elements, the limit is ", limits.max_elements));
+  }
+  // Elements as they are take their bytes and every other method at least 4 a block, so this also bounds the list before it
+  // grows.
+  const uint64_t least = is_plain(unit.params.method)
+                             ? unit.count * (unit.params.rate >> 19)
+                             : kLeastBlockBytes * std::max<uint64_t>(1, unit.count >> unit.params.log2_block);
+  if (least > r.remaining()) {
+    r.corrupt("a tensor of ", unit.count, " elements needs at least ", least, " bytes, ", r.remaining(), " are left");
+  }
+  const uint64_t n = unit.segments();
   segments.reserve(n);
   for (uint64_t i = 0; i < n; ++i) {
-    const SegmentShape shape = segment_shape(record.count, block, i);
-    segments.push_back(r.take(read_segment_bytes(r, codec, shape, limits), "segment"));
+    const uint64_t bytes = read_segment_bytes(r, unit.params, *unit.codec, unit.segment(i), limits);
+    segments.push_back(r.take(bytes, "segment"));
   }
 }
 

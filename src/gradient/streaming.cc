@@ -15,13 +15,16 @@ inline constexpr uint64_t kHeaderStartBytes = 24;
 }  // namespace
 
 struct StreamDecoder::Impl {
-  enum Stage { kIdle, kHeader, kRecord, kLength, kSegment, kChecksum, kDone };
+  enum Stage { kIdle, kHeader, kTable, kLength, kSegment, kChecksum, kDone };
 
   Manifest manifest;
   RunSecret secret;
   Limits limits;
   uint64_t hash = 0;
   CodecCache codecs;
+  CodecTable table;
+  std::vector<uint8_t> table_bytes;  // of the last message; its units are those of `units`
+  Units units;
   Scratch scratch;
 
   Stage stage = kIdle;
@@ -30,107 +33,158 @@ struct StreamDecoder::Impl {
   std::vector<std::span<float>> acc;
   std::vector<uint8_t> pending;  // of the part being collected
   uint64_t offset = 0;           // of the part in the message
-  uint64_t needed = 0;           // bytes of the part
+  uint64_t needed = 0;           // bytes of the part; taking it may raise them
   uint32_t crc = 0;
   uint64_t elements = 0, announced_bytes = 0;
-  size_t tensor = 0;
-  uint64_t segment = 0, segments = 0;
-  CheckedRecord record;
+  uint64_t covered = 0, run_at = 0;  // of a codec table that is coming in: tensors assigned, place of the next run
+  size_t unit = 0;
+  uint64_t segment = 0;
   TensorKeys keys;
   MessageIds ids;
+
+  bool part_goes_on = false;
 
   void expect(Stage next, uint64_t bytes) {
     stage = next;
     needed = bytes;
   }
-  // Handles the complete part; returns false if the part turns out to be longer.
+  // The part turns out to be longer.
+  void go_on(uint64_t bytes) {
+    needed = bytes;
+    part_goes_on = true;
+  }
   void take(std::span<const uint8_t> part);
   void take_header(std::span<const uint8_t> part);
-  void take_record(std::span<const uint8_t> part);
+  void take_table(std::span<const uint8_t> part);
+  bool table_is_complete(std::span<const uint8_t> part);
+  void take_length(std::span<const uint8_t> part);
   void take_segment(std::span<const uint8_t> part);
+  void take_checksum(std::span<const uint8_t> part);
   void next_segment();
-  SegmentShape shape() const { return segment_shape(record.record.count, 1u << record.record.params.log2_block, segment); }
 };
 
 void StreamDecoder::Impl::take_header(std::span<const uint8_t> part) {
   ByteReader r(part, "message");
-  uint32_t count = 0;
-  StreamInfo info = read_header_start(r, limits, &count, false);
+  StreamInfo info = read_header_start(r, limits, false);
   if (info.is_file) fail(ErrorCode::kMismatch, "message: this is a file, expected a message");
   if (part.size() < info.header_bytes) {
-    needed = info.header_bytes;
-    return;
+    return go_on(info.header_bytes);
   }
-  read_header_rest(r, limits, count, info);
-  if (info.manifest_hash != hash || count != manifest.size()) {
+  read_header_rest(r, limits, info);
+  if (info.manifest_hash != hash || info.n_tensors != manifest.size()) {
     fail(ErrorCode::kMismatch, "message: it is about another model: manifest hash ", info.manifest_hash, ", expected ", hash);
   }
   check_ids(info.ids, expected, "message");
   ids = info.ids;
   announced_bytes = info.total_bytes;
-  tensor = 0;
-  manifest.empty() ? expect(kChecksum, kChecksumBytes) : expect(kRecord, kRecordBytes);
+  covered = run_at = 0;
+  expect(kTable, 2);
 }
 
-void StreamDecoder::Impl::take_record(std::span<const uint8_t> part) {
-  ByteReader r(part, "message", offset);
-  record = read_record(r, tensor, limits, codecs);
-  if (record.record.count != manifest[tensor].count() || record.record.dtype != manifest[tensor].dtype) {
-    fail(ErrorCode::kCorruptData, "message: byte ", offset, ": tensor '", manifest[tensor].name,
-         "' is not what the manifest says");
+// Whether the codec table is complete, or so wrong that reading it will say so; else it goes on for as far as is sure.
+bool StreamDecoder::Impl::table_is_complete(std::span<const uint8_t> part) {
+  const uint32_t n = load_u16(part.data());
+  const uint64_t records = 2 + kRecordBytes * n;
+  if (n > kMaxTableCodecs || n > manifest.size()) return true;
+  if (part.size() < records) {
+    go_on(records);
+    return false;
   }
-  keys = tensor_keys(secret, ids, tensor, record.record.params);
+  run_at = std::max(run_at, records);
+  while (covered < manifest.size()) {
+    uint64_t run = 0, at = run_at + 1;
+    bool ends = false;
+    for (int shift = 0; at < part.size() && shift < 63 && !ends; shift += 7, ++at) {
+      run |= static_cast<uint64_t>(part[at] & 0x7f) << shift;
+      ends = part[at] < 0x80;
+    }
+    if (!ends && at < part.size()) return true;
+    if (!ends) {
+      go_on(std::max<uint64_t>(run_at + 2, part.size() + 1));
+      return false;
+    }
+    if (run == 0 || run > manifest.size() - covered) return true;
+    covered += run;
+    run_at = at;
+  }
+  return true;
+}
+
+void StreamDecoder::Impl::take_table(std::span<const uint8_t> part) {
+  if (!table_is_complete(part)) return;
+  if (table_bytes.empty() || !std::equal(part.begin(), part.end(), table_bytes.begin(), table_bytes.end())) {
+    table_bytes.clear();
+    codecs.begin_message();
+    ByteReader r(part, "message", offset);
+    read_codec_table(r, manifest.size(), table);
+    build_units(r, 0, manifest, table, codecs, units);
+    table_bytes.assign(part.begin(), part.end());
+  }
+  unit = 0;
   segment = 0;
-  segments = segment_count(record.record.count, 1u << record.record.params.log2_block);
   next_segment();
 }
 
 void StreamDecoder::Impl::next_segment() {
-  if (segment < segments) {
-    record.codec->fixed_size() ? expect(kSegment, record.codec->segment_bytes(shape())) : expect(kLength, 4);
-  } else if (++tensor < manifest.size()) {
-    expect(kRecord, kRecordBytes);
-  } else {
-    expect(kChecksum, kChecksumBytes);
+  while (unit < units.size() && segment == units[unit].segments()) {
+    ++unit;
+    segment = 0;
   }
+  if (unit == units.size()) return expect(kChecksum, kChecksumBytes);
+  const Unit& u = units[unit];
+  if (segment == 0) keys = tensor_keys(secret, hash, ids, u.tensor, u.params);
+  const SegmentShape shape = u.segment(segment);
+  if (!u.codec->fixed_size()) return expect(kLength, 4);
+  const uint64_t head = u.codec->head_bytes(shape);
+  expect(kSegment, head > 0 ? head : u.codec->segment_bytes(shape));
+}
+
+void StreamDecoder::Impl::take_length(std::span<const uint8_t> part) {
+  const Unit& u = units[unit];
+  ByteReader r(part, "message", offset);
+  expect(kSegment, read_segment_bytes(r, u.params, *u.codec, u.segment(segment), limits));
 }
 
 void StreamDecoder::Impl::take_segment(std::span<const uint8_t> part) {
-  const SegmentShape s = shape();
-  const int exponent = record.record.params.exponent;
-  if (exponent != 0)
-    fail(ErrorCode::kUnsupported, "message: byte ", offset, ": a tensor with exponent ", exponent,
-         " cannot be decoded while it arrives");
-  try {
-    record.codec->decode(part, s, keys, weight, true, acc[tensor].subspan(s.first_element, s.elements), scratch);
-  } catch (const Error& e) {
-    throw Error(e.code(), str("message: tensor ", tensor, ", segment at byte ", offset, ": ", e.what()));
+  const Unit& u = units[unit];
+  const SegmentShape shape = u.segment(segment);
+  if (u.codec->fixed_size()) {
+    ByteReader r(part, "message", offset);
+    const uint64_t bytes = read_segment_bytes(r, u.params, *u.codec, shape, limits);
+    if (bytes > part.size()) return go_on(bytes);  // this was its head
   }
-  elements += s.elements;
+  try {
+    decode_into(units, u, shape, part, keys, weight, true, acc, scratch);
+  } catch (const Error& e) {
+    throw Error(e.code(), str("message: tensor ", u.tensor, ", segment at byte ", offset, ": ", e.what()));
+  }
+  elements += shape.elements;
   ++segment;
   next_segment();
+}
+
+void StreamDecoder::Impl::take_checksum(std::span<const uint8_t> part) {
+  if (load_u32(part.data()) != crc)
+    fail(ErrorCode::kCorruptData, "message: byte ", offset, ": checksum mismatch: the message is damaged");
+  if (announced_bytes != kUnknownLength && announced_bytes != offset + kChecksumBytes) {
+    fail(ErrorCode::kCorruptData, "message: the header says ", announced_bytes, " bytes, it ended after ",
+         offset + kChecksumBytes);
+  }
+  expect(kDone, 0);
 }
 
 void StreamDecoder::Impl::take(std::span<const uint8_t> part) {
   switch (stage) {
     case kHeader:
       return take_header(part);
-    case kRecord:
-      return take_record(part);
-    case kLength: {
-      ByteReader r(part, "message", offset);
-      return expect(kSegment, read_segment_bytes(r, *record.codec, shape(), limits));
-    }
+    case kTable:
+      return take_table(part);
+    case kLength:
+      return take_length(part);
     case kSegment:
       return take_segment(part);
     case kChecksum:
-      if (load_u32(part.data()) != crc)
-        fail(ErrorCode::kCorruptData, "message: byte ", offset, ": checksum mismatch: the message is damaged");
-      if (announced_bytes != kUnknownLength && announced_bytes != offset + kChecksumBytes) {
-        fail(ErrorCode::kCorruptData, "message: the header says ", announced_bytes, " bytes, it ended after ",
-             offset + kChecksumBytes);
-      }
-      return expect(kDone, 0);
+      return take_checksum(part);
     default:
       fail(ErrorCode::kCorruptData, "message: byte ", offset, ": bytes after the message's end");
   }
@@ -173,10 +227,10 @@ void StreamDecoder::feed(std::span<const uint8_t> bytes) {
     m.pending.insert(m.pending.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
     bytes = bytes.subspan(n);
     if (m.pending.size() < m.needed) return;
-    const uint64_t needed = m.needed;
     const Impl::Stage stage = m.stage;
+    m.part_goes_on = false;
     m.take(m.pending);
-    if (m.stage == stage && stage == Impl::kHeader && m.needed > needed) continue;  // the header is longer than its start
+    if (m.part_goes_on) continue;
     if (stage != Impl::kChecksum) m.crc = crc32(m.pending, m.crc);
     m.offset += m.pending.size();
     m.pending.clear();

@@ -58,7 +58,7 @@ void ternarize(std::span<const float> x, float s, const transform::BlockKey& own
   }
 }
 
-// A segment is s of every block as floats, then the bytes block by block.
+// A segment is s of every block as floats, then the bytes block by block; a block whose s is 0 has none.
 class TernGradCodec final : public SegmentCodec {
  public:
   explicit TernGradCodec(const WireParams& params) : clip_(static_cast<double>(params.param) / kOneBit) {}
@@ -66,6 +66,14 @@ class TernGradCodec final : public SegmentCodec {
   uint64_t segment_bytes(const SegmentShape& shape) const override {
     uint64_t bytes = uint64_t{4} * shape.n_blocks;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) bytes += packed_bytes(shape.block_length(i));
+    return bytes;
+  }
+  uint64_t head_bytes(const SegmentShape& shape) const override { return uint64_t{4} * shape.n_blocks; }
+  uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
+    uint64_t bytes = head.size();
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      if (!all_zero(head.data() + size_t{4} * i, 1)) bytes += packed_bytes(shape.block_length(i));
+    }
     return bytes;
   }
 
@@ -79,27 +87,35 @@ class TernGradCodec final : public SegmentCodec {
       const float max = std::bit_cast<float>(magnitude.max_abs_bits);
       const float s = clip_ > 0 ? clip_level(block, max, clip_) : max;
       write_float(dst.data() + size_t{4} * i, s);
+      stats.norm2 += magnitude.sum_squares;
+      if (s == 0) {
+        stats.error2 += magnitude.sum_squares;
+        continue;
+      }
       const std::span<uint8_t> digits = grown(scratch.bytes, size_t{bytes} * kDigitsPerByte);
       std::fill(digits.begin(), digits.end(), uint8_t{0});
-      if (s > 0) ternarize(block, s, own_key(keys, shape, i), digits.data());
+      ternarize(block, s, own_key(keys, shape, i), digits.data());
       for (uint32_t k = 0; k < bytes; ++k) {
         const uint8_t* const d = digits.data() + size_t{k} * kDigitsPerByte;
         *out++ = static_cast<uint8_t>(d[0] + 3 * d[1] + 9 * d[2] + 27 * d[3] + 81 * d[4]);
       }
       stats.error2 += error_of(block, s, digits, scratch);
-      stats.norm2 += magnitude.sum_squares;
     }
     return static_cast<uint64_t>(out - dst.data());
   }
 
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&, float weight, bool accumulate,
                   std::span<float> dst, Scratch& scratch) const override {
-    check_segment_size(src, segment_bytes(shape));
+    check_segment_size(src, *this, shape);
     uint64_t offset = uint64_t{4} * shape.n_blocks;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const uint32_t n = shape.block_length(i), bytes = packed_bytes(n);
       const float s = read_finite(src, uint64_t{4} * i, "the largest magnitude");
       if (s < 0) corrupt_at(uint64_t{4} * i, "the largest magnitude is negative, expected 0 or more");
+      if (s == 0) {
+        if (!accumulate) std::fill_n(dst.data() + shape.block_offset(i), n, 0.0f);
+        continue;
+      }
       const std::span<float> y = grown(scratch.values, size_t{bytes} * kDigitsPerByte);
       for (uint32_t k = 0; k < bytes; ++k) {
         const uint8_t byte = src[offset + k];

@@ -196,6 +196,8 @@ void FloatProduct(const FloatMatrix& w, const float* x, size_t x_stride, size_t 
       return float_tiles<hwy::float16_t>(p, tile_begin, tile_end, scratch);
     case DType::kBFloat16:
       return float_tiles<hwy::bfloat16_t>(p, tile_begin, tile_end, scratch);
+    default:
+      return;  // no weights are of another type
   }
 }
 

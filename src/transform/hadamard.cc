@@ -36,7 +36,7 @@ void transform_part(float* y, size_t power, const uint32_t* before, const uint32
 void check(size_t n, int rounds) {
   if (n < 2 || n > kMaxRotation)
     fail(ErrorCode::kInvalidArgument, "rotation of ", n, " elements: expected 2 to ", kMaxRotation);
-  if (rounds < 1 || rounds > 3) fail(ErrorCode::kInvalidArgument, "rotation: ", rounds, " rounds, expected 1 to 3");
+  if (rounds < 1 || rounds > 6) fail(ErrorCode::kInvalidArgument, "rotation: ", rounds, " rounds, expected 1 to 6");
 }
 
 }  // namespace

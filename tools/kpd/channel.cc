@@ -84,7 +84,7 @@ class PacketChannel final : public Channel {
     const gradient::MessageIds ids = message_ids(trial, client);
     gradient::EncodeReport encoded;
     const uint64_t bytes = encoder_.encode_message(tensor_views(manifest_, x), ids, message_, &encoded);
-    const gradient::PacketSet set = gradient::packetize(std::span(message_).first(bytes), payload_bytes_);
+    const gradient::PacketSet set = gradient::packetize(std::span(message_).first(bytes), manifest_, payload_bytes_);
     const uint64_t n = set.packets.size();
     if (n < kMinPackets) {
       usage("--loss needs at least ", kMinPackets, " packets and a vector of ", x.size(), " numbers makes ", n,

@@ -39,6 +39,7 @@ std::string spec_text(const gradient::WireParams& params) {
   if (params.flags & gradient::kFlagEntropy) put("code", "entropy");
   if (params.flags & gradient::kFlagDither) put("dither", "shared");
   if (params.flags & gradient::kFlagAllocate) put("allocate", "energy");
+  if (params.flags & gradient::kFlagJoin) put("join", "1");
   constexpr const char* kScales[] = {"unbiased", "biased", "norm"};
   if (params.scale != gradient::ScaleKind::kUnbiased)
     put("scale", kScales[std::min<size_t>(2, static_cast<size_t>(params.scale))]);

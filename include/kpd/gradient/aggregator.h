@@ -47,9 +47,10 @@ struct Verdict {
   bool accepted() const { return refusal == Refusal::kNone; }
 };
 
-// Computes the 16 bytes of the reserved field from a message's bytes, in which that field and the checksum are zero.
+// Computes the 16 bytes of the MAC field from a message's bytes, in which that field and the checksum are zero.
 using MacFunction = std::function<std::array<uint8_t, 16>(std::span<const uint8_t> message)>;
-// Fills the field of a complete message and renews its checksum. Throws as read_stream_info for what is no message.
+// Fills the field of a complete message and renews its checksum. The message was encoded with EncodeOptions::authenticated, else
+// Error(kMismatch); throws as read_stream_info for what is no message.
 void authenticate(std::span<uint8_t> message, const MacFunction& mac);
 
 struct AggregatorOptions {
@@ -62,8 +63,8 @@ struct AggregatorOptions {
   bool sum_rotated = false;  // codes with dither=shared: one inverse rotation a round instead of one a client
   // If set, what every tensor must be compressed by (a tensor with NaN or Inf may travel as float32). Without it clients choose
   // freely; required with sum_rotated, where a first message with other blocks would shut out all others.
-  std::optional<Codec> codec{};
-  MacFunction mac{};  // empty: the field is ignored
+  std::optional<CodecPolicy> codec{};
+  MacFunction mac{};  // empty: the field is ignored; else a message without it is refused
 };
 
 struct RoundReport {

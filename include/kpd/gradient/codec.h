@@ -1,12 +1,15 @@
 // gradient: the table of methods and what a spec means on the wire.
 //
 // A codec is named by a spec (kpd/base/spec.h), e.g. "eden:bits=1" or "qsgd:bits=4,block=512". `kpd codecs` prints the table.
+// Tensors of one model may have codecs of their own, by name: a policy.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kpd/base/spec.h"
@@ -20,22 +23,26 @@ enum class ScaleKind : uint8_t {
   kNorm = 2,      // S = |y| / |q|
 };
 
-// The method fields of a tensor record (docs/format/gradient.md), all that a decoder needs. Plain data.
+// A codec record of a stream (docs/format/gradient.md), all that a decoder needs. Plain data.
+//
+// As a codec's or a stream's record, rounds = 0 of a method that rotates means "by the size of what is coded". As the parameters
+// of one unit (a tensor, or several joined) rounds is resolved, kFlagSizedRounds says that it was, and kFlagJoin is gone.
 struct WireParams {
   uint8_t method = 0;       // numbered method id
   uint8_t log2_block = 12;  // block = 2^log2_block elements
   uint8_t rounds = 0;       // of the randomized Hadamard; 0 where there is none
   ScaleKind scale = ScaleKind::kUnbiased;
-  uint8_t flags = 0;     // kFlag...
-  int16_t exponent = 0;  // decoded values are multiplied by 2^exponent
-  uint32_t rate = 0;     // bits per coordinate in units of 2^-16
-  uint32_t param = 0;    // of the method: the step in units of 2^-20 for entropy codes, levels for qsgd, ...
+  uint16_t flags = 0;  // kFlag...
+  uint32_t rate = 0;   // bits per coordinate in units of 2^-16
+  uint32_t param = 0;  // of the method: the step in units of 2^-20 for entropy codes, levels for qsgd, ...
   bool operator==(const WireParams&) const = default;
   double bits() const { return rate / 65536.0; }
 };
-inline constexpr uint8_t kFlagEntropy = 1;   // code=entropy
-inline constexpr uint8_t kFlagDither = 2;    // dither=shared
-inline constexpr uint8_t kFlagAllocate = 4;  // a rate per block travels in the segment
+inline constexpr uint16_t kFlagEntropy = 1;      // code=entropy
+inline constexpr uint16_t kFlagDither = 2;       // dither=shared
+inline constexpr uint16_t kFlagAllocate = 4;     // a rate per block travels in the segment
+inline constexpr uint16_t kFlagSizedRounds = 8;  // in memory only: rounds follow from the size; a block may ask for 3
+inline constexpr uint16_t kFlagJoin = 16;        // tensors shorter than a block are coded together
 
 // One row of the table of methods.
 struct MethodRow {
@@ -69,6 +76,21 @@ class Codec {
   std::string text_;
   WireParams params_;
   const MethodRow* row_;
+};
+
+// Which codec every tensor of a model gets, by its name. Tensors of fewer than 64 elements and of exact types travel as they are
+// whatever it says.
+struct CodecPolicy {
+  Codec base;                                         // of the tensors that no pattern names
+  std::vector<std::pair<std::string, Codec>> by_name;  // (pattern, codec), the first that matches counts
+
+  CodecPolicy() = default;
+  CodecPolicy(Codec codec) : base(std::move(codec)) {}  // NOLINT: implicit by design
+  // Of "PATTERN=SPEC" and at most one "SPEC" (without one: `fallback`), in this order of preference. In a pattern `*` stands for
+  // any characters, none too, and `?` for one byte; it holds no '=' and no ':'. Throws Error(kInvalidArgument).
+  static CodecPolicy parse(std::span<const std::string> texts, const Codec& fallback = Codec());
+  const Codec& of(std::string_view tensor_name) const;
+  std::string text() const;  // what parse() reads, with blanks between
 };
 
 }  // namespace kpd::gradient

@@ -29,10 +29,10 @@ struct PacketSet {
 // Cuts a message (not a file) into packets of about target_payload_bytes of codes (64..60000) or less, and 16 bytes beside.
 // As codes vary in length some have up to a tenth and 40 bytes more, which has to fit the link too; and all have more where
 // 4,096 packets do not suffice for 64 blocks (large blocks and small targets). Needs no secret.
-// Methods: eden without dither and allocate; tensors that travel as float32 go into the control part. Error(kUnsupported)
-// for other methods, else as for reading a message.
-PacketSet packetize(std::span<const uint8_t> message, uint32_t target_payload_bytes = 1200, std::string_view name = "message",
-                    const Limits& limits = {});
+// Methods: eden without dither and allocate; tensors that travel as float32 or as they are go into the control part.
+// Error(kUnsupported) for other methods, else as for reading a message of `manifest`.
+PacketSet packetize(std::span<const uint8_t> message, const Manifest& manifest, uint32_t target_payload_bytes = 1200,
+                    std::string_view name = "message", const Limits& limits = {});
 
 struct PacketReport {
   uint64_t expected = 0, received = 0;

@@ -1,5 +1,4 @@
-// gradient: decoding a message while it arrives (the other end of Encoder::begin_stream). Takes any message whose
-// tensors have exponent 0, as all of kpd's own have.
+// gradient: decoding a message while it arrives (the other end of Encoder::begin_stream). Takes any message.
 #pragma once
 
 #include <memory>
@@ -17,11 +16,11 @@ class StreamDecoder {
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
-  // Starts a message: acc[i] += weight * decoded, segment by segment, for a finite weight. `acc` must stay valid until done()
-  // or an error.
+  // Starts a message: acc[i] += weight * decoded, segment by segment, for a finite weight; acc[i] of an exact type may be empty.
+  // `acc` must stay valid until done() or an error.
   void begin(const MessageIds& expected, float weight, std::span<const std::span<float>> acc);
   // The next bytes of this one message, in any portions; where it ends the transport has to know, a byte more is an Error.
-  // Header and records are checked before the first segment is decoded, but the checksum stands at the message's end: after an
+  // Header and codec table are checked before the first segment is decoded, but the checksum stands at the message's end: after an
   // Error here, or if the message never becomes done(), acc holds a part of it and is to be thrown away.
   void feed(std::span<const uint8_t> bytes);
   // All tensors decoded and the checksum right.

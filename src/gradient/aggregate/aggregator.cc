@@ -15,8 +15,6 @@ namespace {
 // Of an update times its weight: with more, a sum of 2^27 clients could leave the float range, and one of rotated codes before
 // its inverse rotation.
 constexpr double kMaxWeightedNorm = 0x1p100, kMaxRotatedNorm = 0x1p80;
-constexpr uint64_t kMacOffset = 72;
-constexpr uint64_t kMacBytes = 16;
 
 Verdict refused(Refusal refusal, std::string reason) { return {refusal, std::move(reason)}; }
 
@@ -70,7 +68,12 @@ std::string_view refusal_name(Refusal refusal) {
 }
 
 void authenticate(std::span<uint8_t> message, const MacFunction& mac) {
-  if (read_stream_info(message).is_file) fail(ErrorCode::kMismatch, "message: this is a file; only messages have a MAC field");
+  ByteReader r(message);
+  const StreamInfo info = read_header(r, message, Limits{});
+  if (info.is_file) fail(ErrorCode::kMismatch, "message: this is a file; only messages have a MAC field");
+  if (!info.is_authenticated) {
+    fail(ErrorCode::kMismatch, "message: it has no MAC field; EncodeOptions::authenticated makes one with it");
+  }
   const auto code = mac_of(message, mac);
   std::copy(code.begin(), code.end(), message.begin() + kMacOffset);
   const size_t body = message.size() - kChecksumBytes;
@@ -128,12 +131,15 @@ Verdict Aggregator::Impl::judge_ids(const MessageIds& ids, uint64_t client) cons
 // Throws what read_stream_info throws.
 Verdict Aggregator::Impl::judge_codec(std::span<const uint8_t> message) const {
   if (!options.codec) return {};
-  const std::vector<TensorRecord> records = read_stream_info(message, "message", options.limits).tensors;
-  for (size_t i = 0; i < records.size(); ++i) {
-    const WireParams wanted = resolve_params(options.codec->params(), records[i].count);
-    const WireParams& got = records[i].params;
-    if (got == wanted || (got.method == 0 && !options.sum_rotated)) continue;
-    return refused(Refusal::kOtherCodec, str("tensor ", i, " is not compressed by ", options.codec->text()));
+  const StreamInfo info = read_stream_info(message, "message", options.limits);
+  size_t i = 0;
+  for (const CodecRun& run : info.runs) {
+    const WireParams& got = info.codecs[run.codec];
+    for (uint64_t k = 0; k < run.tensors; ++k, ++i) {
+      const Codec& wanted = options.codec->of(manifest[i].name);
+      if (got == wanted.params() || (got == raw_params() && !options.sum_rotated)) continue;
+      return refused(Refusal::kOtherCodec, str("tensor ", i, " is not compressed by ", wanted.text()));
+    }
   }
   return {};
 }
@@ -144,6 +150,9 @@ Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> messag
     ids = decoder.peek(message);
   } catch (const Error& e) {
     return refused(e.code() == ErrorCode::kMismatch ? Refusal::kOtherModel : Refusal::kDamaged, e.what());
+  }
+  if (options.mac && (load_u16(message.data() + 6) & kFlagAuthenticated) == 0) {
+    return refused(Refusal::kForged, "the message has no authentication code");
   }
   if (options.mac && !same(mac_of(message, options.mac), message.subspan(kMacOffset, kMacBytes))) {
     return refused(Refusal::kForged, "the authentication code is wrong");

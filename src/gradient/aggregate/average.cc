@@ -177,7 +177,9 @@ void Averager::Impl::greet() {
 }
 
 void Averager::Impl::set_up() {
-  const EncodeOptions encode_options{.threads = options.threads, .nonfinite = options.nonfinite};
+  const bool authenticated = options.aggregator.mac && options.pattern == Pattern::kGather;
+  const EncodeOptions encode_options{
+      .threads = options.threads, .nonfinite = options.nonfinite, .authenticated = authenticated};
   if (options.pattern == Pattern::kSra) {
     shards.emplace(manifest, static_cast<uint64_t>(n));
     for (int s = 0; s < n; ++s) {

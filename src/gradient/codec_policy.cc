@@ -1,0 +1,67 @@
+// gradient: which tensor has which codec (kpd/gradient/codec.h).
+#include <algorithm>
+#include <optional>
+
+#include "kpd/base/error.h"
+#include "kpd/gradient/codec.h"
+
+namespace kpd::gradient {
+namespace {
+
+// `*` any characters, `?` one. Linear in the name for each star: only the last one is ever taken back.
+bool matches(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace
+
+CodecPolicy CodecPolicy::parse(std::span<const std::string> texts, const Codec& fallback) {
+  CodecPolicy policy(fallback);
+  std::optional<std::string> base;
+  for (const std::string& text : texts) {
+    // In a spec '=' stands behind the ':' only.
+    const size_t equals = text.find('=');
+    if (equals < text.find(':')) {
+      if (equals == 0) fail(ErrorCode::kInvalidArgument, "codec '", text, "': expected PATTERN=SPEC or SPEC, the pattern is empty");
+      policy.by_name.emplace_back(text.substr(0, equals), Codec::parse(std::string_view(text).substr(equals + 1)));
+      continue;
+    }
+    if (base) {
+      fail(ErrorCode::kInvalidArgument, "two codecs for the same tensors: '", *base, "' and '", text,
+           "'; PATTERN=SPEC gives a codec to the tensors whose names match");
+    }
+    base = text;
+    policy.base = Codec::parse(text);
+  }
+  return policy;
+}
+
+const Codec& CodecPolicy::of(std::string_view tensor_name) const {
+  for (const auto& [pattern, codec] : by_name) {
+    if (matches(pattern, tensor_name)) return codec;
+  }
+  return base;
+}
+
+std::string CodecPolicy::text() const {
+  std::string out;
+  for (const auto& [pattern, codec] : by_name) out += str(pattern, "=", codec.text(), " ");
+  return out + base.text();
+}
+
+}  // namespace kpd::gradient

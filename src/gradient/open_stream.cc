@@ -1,0 +1,126 @@
+// gradient: see open_stream.h; and what a stream says about itself (read_stream_info).
+#include "gradient/open_stream.h"
+
+#include <algorithm>
+
+#include "kpd/base/error.h"
+
+namespace kpd::gradient {
+
+void OpenStream::read(ByteReader& r, std::span<const uint8_t> stream, const Manifest& manifest, const Limits& limits,
+                      CodecCache& codecs) {
+  const uint64_t table_at = r.offset();
+  const std::span<const uint8_t> rest = stream.subspan(table_at);
+  // A table tells its own end, so one that begins with all of the last one's bytes is the last one.
+  const bool known = !table_bytes_.empty() && rest.size() >= table_bytes_.size() &&
+                     std::equal(table_bytes_.begin(), table_bytes_.end(), rest.begin());
+  if (known) {
+    r.skip(table_bytes_.size(), "codec table");
+  } else {
+    table_bytes_.clear();
+    codecs.begin_message();
+    read_codec_table(r, manifest.size(), table_);
+    build_units(r, table_at, manifest, table_, codecs, units_);
+    table_bytes_.assign(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(r.offset() - table_at));
+  }
+  parts_.clear();
+  offsets_.clear();
+  for (uint32_t u = 0; u < units_.size(); ++u) {
+    offsets_.push_back(r.offset());
+    find_segments(r, units_[u], limits, spans_);
+    for (size_t s = 0; s < spans_.size(); ++s) parts_.push_back({u, units_[u].segment(s), spans_[s]});
+  }
+  offsets_.push_back(r.offset());
+  if (r.remaining() != kChecksumBytes) {
+    r.corrupt("the tensors end here, expected the ", kChecksumBytes, "-byte checksum to end the stream of ", stream.size(),
+              " bytes");
+  }
+}
+
+void throw_in_part(const Error& e, const Unit& unit, std::span<const uint8_t> bytes, std::span<const uint8_t> stream,
+                   std::string_view name) {
+  const uint64_t at = static_cast<uint64_t>(bytes.data() - stream.data());
+  throw Error(e.code(), str(name, ": tensor ", unit.tensor, ", segment at byte ", at, ": ", e.what()));
+}
+
+void check_exact(const Manifest& manifest, size_t index) {
+  if (index >= manifest.size()) fail(ErrorCode::kInvalidArgument, "tensor ", index, " of ", manifest.size());
+  if (dtype_is_exact(manifest[index].dtype)) return;
+  fail(ErrorCode::kInvalidArgument, "tensor '", manifest[index].name, "' is ", dtype_name(manifest[index].dtype),
+       ", which is decoded to floats");
+}
+
+uint64_t StreamInfo::elements() const {
+  uint64_t n = 0;
+  for (const TensorRecord& t : tensors) n += t.count;
+  return n;
+}
+
+namespace {
+
+void check_elements(const ByteReader& r, uint64_t at, const Manifest& manifest, const Limits& limits) {
+  uint64_t total = 0;
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    const uint64_t count = manifest[i].count();
+    if (count <= limits.max_total_elements - total) {
+      total += count;
+      continue;
+    }
+    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), at,
+               str("more than ", limits.max_total_elements, " elements up to tensor ", i));
+  }
+}
+
+void describe(const OpenStream& open, std::span<const uint8_t> stream, StreamInfo& info) {
+  const Units& units = open.units();
+  for (size_t u = 0; u < units.size(); ++u) {
+    const Unit& unit = units[u];
+    info.units.push_back(
+        {unit.tensor, unit.n_pieces, unit.count, unit.params, open.offset_of(u), open.bytes_of(u, stream).size()});
+  }
+  for (size_t i = 0; i < info.manifest.size(); ++i) {
+    const uint32_t u = units.unit_of(i);
+    const UnitRecord& unit = info.units[u];
+    const Piece& piece = units.piece_of(i);
+    uint64_t bytes = unit.bytes;
+    if (unit.members > 1) {
+      bytes = static_cast<uint64_t>(static_cast<double>(unit.bytes) * static_cast<double>(piece.count) /
+                                    static_cast<double>(unit.count));
+    }
+    info.tensors.push_back({piece.count, info.manifest[i].dtype, unit.params, u, piece.start, unit.offset, bytes});
+  }
+}
+
+}  // namespace
+
+StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view name, const Limits& limits,
+                            const Manifest* message_manifest) {
+  ByteReader r(stream, name);
+  StreamInfo info = read_header(r, stream, limits);
+  const uint64_t table_at = r.offset();
+  if (!info.is_file) {
+    if (message_manifest == nullptr) {
+      CodecTable table;
+      read_codec_table(r, info.n_tensors, table);
+      info.codecs = std::move(table.codecs);
+      info.runs = std::move(table.runs);
+      return info;
+    }
+    const uint64_t expected = manifest_hash(*message_manifest);
+    if (info.manifest_hash != expected || info.n_tensors != message_manifest->size()) {
+      throw Error(ErrorCode::kMismatch, str(name, ": the message is about another model: manifest hash ", info.manifest_hash,
+                                            ", expected ", expected));
+    }
+    info.manifest = *message_manifest;
+  }
+  check_elements(r, table_at, info.manifest, limits);
+  CodecCache codecs;
+  OpenStream open;
+  open.read(r, stream, info.manifest, limits, codecs);
+  info.codecs = open.table().codecs;
+  info.runs = open.table().runs;
+  describe(open, stream, info);
+  return info;
+}
+
+}  // namespace kpd::gradient
