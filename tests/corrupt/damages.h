@@ -317,7 +317,7 @@ inline std::vector<Damage> payload_damages() {
   flush.push_back(1);
   l.raw("flush_words_left", kCorrupt, "rANS words are left after the last symbol", entropy_stream({.flush = flush}));
   flush = flush_of(0);
-  flush[0] ^= 1;
+  flush[1] ^= 1;
   l.raw("state_never_ends", kCorrupt, "byte ", entropy_stream({.flush = flush}));
   l.raw("states_full_no_words", kCorrupt, "byte ", entropy_stream({.flush = Bytes(32, 255)}));
   l.raw("escape_missing", kCorrupt, "escape", entropy_stream({.flush = flush_of(2), .escapes = {9}}));

@@ -231,6 +231,12 @@ std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+std::string counts_of(const GoldenCase& c) {
+  std::string out;
+  for (const GoldenTensor& t : c.tensors) out += str(out.empty() ? "" : ",", t.count, ":", t.dtype);
+  return out;
+}
+
 bool recording() { return std::getenv("KPD_GOLDEN_RECORD") != nullptr; }
 
 TEST(Golden, Record) {
@@ -238,13 +244,14 @@ TEST(Golden, Record) {
   std::filesystem::create_directories(kFolder / "streams");
   for (const auto& old : std::filesystem::directory_iterator(kFolder / "streams")) std::filesystem::remove(old);
   std::ofstream list(kFolder / "golden.txt");
-  list << "# name, SHA-256 of the stream, SHA-256 of all decoded float32 values, seed of the run secret (- for a file), spec\n";
+  list << "# name, SHA-256 of the stream, SHA-256 of all decoded float32 values, seed of the run secret (- for a file), "
+          "count:dtype of a message's tensors (- for a file), spec\n";
   for (const GoldenCase& c : golden_cases()) {
     const std::vector<uint8_t> stream = make_stream(c);
     std::ofstream(path_of(c), std::ios::binary)
         .write(reinterpret_cast<const char*>(stream.data()), static_cast<std::streamsize>(stream.size()));
     list << c.name << ' ' << hex(sha256(stream)) << ' ' << hex(sha256(decode(c, stream))) << ' '
-         << (c.message ? std::to_string(kSecretSeed) : "-") << ' ' << c.spec << '\n';
+         << (c.message ? std::to_string(kSecretSeed) : "-") << ' ' << (c.message ? counts_of(c) : "-") << ' ' << c.spec << '\n';
   }
   std::ofstream(kFolder / "tables.txt") << describe_tables();
 }
