@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/utf8.h"
+#include "gradient/peers.h"
 #include "kpd/base/hash.h"
 
 namespace kpd::gradient {
@@ -101,6 +102,15 @@ TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t 
   return {derive(secret, ids, shared ? kSharedClient : ids.client, index, 0), derive(secret, ids, ids.client, index, 1)};
 }
 
+uint8_t rounds_by_size(const WireParams& params, uint64_t count) {
+  constexpr uint64_t kLong = 4096;
+  const uint64_t block = std::min(count, uint64_t{1} << params.log2_block);
+  if (block < 128) return 5;
+  if (block < 512) return 4;
+  if (block < kLong || count <= kLong || params.method == kDriveId || params.method == kDrivePlusId) return 3;
+  return 2;
+}
+
 WireParams resolve_params(const WireParams& params, uint64_t count) {
   if (count < kMinCodedElements) {
     WireParams raw;
@@ -111,7 +121,10 @@ WireParams resolve_params(const WireParams& params, uint64_t count) {
     return raw;
   }
   WireParams p = params;
-  if (p.rounds == kAutoRounds) p.rounds = count <= 4096 ? 3 : 2;
+  if (p.rounds == kAutoRounds) {
+    p.rounds = rounds_by_size(p, count);
+    p.flags |= kFlagSizedRounds;
+  }
   return p;
 }
 
