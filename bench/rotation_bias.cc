@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "gradient/averaging.h"
+#include "../tests/gradient/averaging.h"
 #include "kpd/gradient/message.h"
 #include "kpd/transform/hadamard.h"
 
