@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/utf8.h"
+#include "gradient/eden.h"
 #include "kpd/base/hash.h"
 
 namespace kpd::gradient {
@@ -111,6 +112,10 @@ WireParams resolve_params(const WireParams& params, uint64_t count) {
     return raw;
   }
   WireParams p = params;
+  if (takes_fixed_code(p, count)) {
+    p.flags &= static_cast<uint8_t>(~kFlagEntropy);
+    p.param = 0;
+  }
   if (p.rounds == kAutoRounds) p.rounds = count <= 4096 ? 3 : 2;
   return p;
 }
