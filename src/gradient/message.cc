@@ -278,8 +278,6 @@ void Encoder::Impl::fill_report(EncodeReport& report, uint64_t bytes, const Segm
         report.norm2 += j.stats.norm2;
         report.error2 += j.stats.error2;
       }
-      report.reseeded += j.stats.reseeded;
-      report.over_limit += j.stats.over_limit;
       report.nonfinite += j.stats.nonfinite;
     }
   }

@@ -25,7 +25,7 @@ namespace kpd::gradient {
 inline constexpr uint64_t kBlocksPerSegment = 64;
 inline constexpr int kRatesPerBit = 20;      // of methods whose rate need not be whole
 inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 255;  // in a Codec's params: 3 up to 4096 elements, 2 beyond; resolved in the record
+inline constexpr uint8_t kAutoRounds = 255;  // in a Codec's params: by size, see rounds_by_size(); resolved for every tensor
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 // Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) /
@@ -90,7 +90,7 @@ inline uint64_t zero_nonfinite(std::span<float> x) {
 
 struct SegmentStats {
   double norm2 = 0, error2 = 0;
-  uint64_t reseeded = 0, over_limit = 0, nonfinite = 0;
+  uint64_t nonfinite = 0;
 };
 
 // Per-thread memory, grown on first use and then reused.
@@ -161,8 +161,7 @@ struct MethodEntry {
   MethodRow row;
   // Spec -> wire fields; the keys were checked. Throws through spec.fail_at.
   WireParams (*parse)(const Spec& spec);
-  // Checks fields read from a hostile stream: throws Error(kCorruptData) with what was expected, else makes the codec. `count`
-  // is the tensor's number of elements (methods pick rounds=3 below 4096 at encode time, and write it in the record).
+  // Checks fields read from a hostile stream: throws Error(kCorruptData) with what was expected, else makes the codec.
   std::unique_ptr<SegmentCodec> (*make)(const WireParams& params);
   // Of the resolved params of a tensor of `count` elements, 0: a large one (Codec::limit_vnmse).
   double (*limit_vnmse)(const WireParams& params, uint64_t count);

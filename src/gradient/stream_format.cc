@@ -8,6 +8,7 @@
 
 #include "base/utf8.h"
 #include "gradient/eden.h"
+#include "gradient/peers.h"
 #include "kpd/base/hash.h"
 
 namespace kpd::gradient {
@@ -102,6 +103,15 @@ TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t 
   return {derive(secret, ids, shared ? kSharedClient : ids.client, index, 0), derive(secret, ids, ids.client, index, 1)};
 }
 
+uint8_t rounds_by_size(const WireParams& params, uint64_t count) {
+  constexpr uint64_t kLong = 4096;
+  const uint64_t block = std::min(count, uint64_t{1} << params.log2_block);
+  if (block < 128) return 5;
+  if (block < 512) return 4;
+  if (block < kLong || count <= kLong || params.method == kDriveId || params.method == kDrivePlusId) return 3;
+  return 2;
+}
+
 WireParams resolve_params(const WireParams& params, uint64_t count) {
   if (count < kMinCodedElements) {
     WireParams raw;
@@ -116,7 +126,10 @@ WireParams resolve_params(const WireParams& params, uint64_t count) {
     p.flags &= static_cast<uint8_t>(~kFlagEntropy);
     p.param = 0;
   }
-  if (p.rounds == kAutoRounds) p.rounds = count <= 4096 ? 3 : 2;
+  if (p.rounds == kAutoRounds) {
+    p.rounds = rounds_by_size(p, count);
+    p.flags |= kFlagSizedRounds;
+  }
   return p;
 }
 

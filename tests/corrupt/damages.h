@@ -172,11 +172,11 @@ inline std::vector<Damage> record_damages() {
   u8("block_5", kCorrupt, "log2 of the block is 5", 10, 5);
   u8("block_15", kCorrupt, "log2 of the block is 15, expected 6 to 14", 10, 15);
   u8("block_255", kCorrupt, "log2 of the block is 255", 10, 255);
-  u8("rounds_0", kCorrupt, "0 rounds, expected 1 to 3", 11, 0);
-  u8("rounds_4", kCorrupt, "4 rounds, expected 1 to 3", 11, 4);
-  u8("rounds_255", kCorrupt, "255 rounds, expected 1 to 3", 11, 255);
+  u8("rounds_0", kCorrupt, "0 rounds, expected 1 to 6", 11, 0);
+  u8("rounds_7", kCorrupt, "7 rounds, expected 1 to 6", 11, 7);
+  u8("rounds_255", kCorrupt, "255 rounds, expected 1 to 6", 11, 255);
   u8("scale_kind", kCorrupt, "scale kind 3, expected 0 to 2", 12, 3);
-  u8("method_flag", kCorrupt, "unknown flags 8", 13, 8);
+  u8("method_flag", kCorrupt, "unknown flags 16", 13, 16);
   u8("dither_alone", kCorrupt, "dither without an entropy code", 13, kFlagDither);
   u8("allocate_with_entropy", kCorrupt, "a rate per block with an entropy code", 13, kFlagEntropy | kFlagAllocate);
   for (const int e : {1025, -1025, 32767, -32768}) {
@@ -218,7 +218,10 @@ inline std::vector<Damage> payload_damages() {
   l.add("payload_long", kCorrupt, "the tensors end here", [](Bytes& s) { insert(s, payload_at(s), {1}); });
   l.add("record_cut", kCorrupt, "byte 45: expected 8 bytes of element count", [](Bytes& s) { s.resize(record_at(s) + 4); });
   word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 69: byte 0: scale word 4 has no exponent", 0, 4);
-  word("attempt_without_scale", kCorrupt, "byte 0: scale word 3 has no exponent", 0, 3);
+  word("rounds_without_scale", kCorrupt, "byte 0: scale word 1 has no exponent", 0, 1);
+  word("three_rounds_of_five", kCorrupt, "byte 0: a block asks for three rounds, the record has 5", 0, 256u << 23 | 1);
+  l.with("eden:bits=1,rounds=2");
+  word("three_rounds_of_explicit", kCorrupt, "byte 0: a block asks for three rounds, the record has 2", 0, 256u << 23 | 1);
 
   l.with("eden:bits=2,allocate=energy,block=64");
   const auto rate = [&](const std::string& name, const std::string& part, uint8_t v) {
@@ -262,7 +265,7 @@ inline std::vector<Damage> payload_damages() {
         entropy_stream({.flush = flush_of(2), .escapes = {9, -9, 9}}));
   l.raw("flush_of_no_block", kCorrupt, "byte ", entropy_stream({.word = 0, .flush = flush_of(0)}));
   l.with("eden:code=entropy,dither=shared,bits=2");
-  l.add("dither_reseeded", kCorrupt, "byte 0: a dithered block was re-seeded", [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
+  l.add("dither_rounds", kCorrupt, "byte 0: a dithered block asks for a rotation of its own", [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
 
   const auto number = [&](const std::string& spec, const std::string& name, size_t at, float v, const std::string& part) {
     l.with(spec);

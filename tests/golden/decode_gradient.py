@@ -277,15 +277,15 @@ def step_table(parameter, dither):
 
 # ---------------------------------------------------------------- 4 Random numbers
 
-SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER = 0, 4, 8, 9, 10, 11
+SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER = 0, 8, 16, 17, 18, 19
 MASK = (1 << 32) - 1
 
 
-def random_words(key, block, attempt, purpose, n):
+def random_words(key, block, purpose, n):
     """4.2: the first n words, as uint64."""
     count = (n + 3) // 4
     c0 = np.arange(count, dtype=np.uint64)
-    c1 = np.full(count, attempt * 65536 + purpose, dtype=np.uint64)
+    c1 = np.full(count, purpose, dtype=np.uint64)
     c2 = np.full(count, block & MASK, dtype=np.uint64)
     c3 = np.full(count, block >> 32, dtype=np.uint64)
     k0, k1 = key & MASK, key >> 32
@@ -297,8 +297,8 @@ def random_words(key, block, attempt, purpose, n):
     return np.stack([c0, c1, c2, c3], axis=1).reshape(-1)[:n]
 
 
-def random_bits(key, block, attempt, purpose, n):
-    words = random_words(key, block, attempt, purpose, (n + 31) // 32)
+def random_bits(key, block, purpose, n):
+    words = random_words(key, block, purpose, (n + 31) // 32)
     j = np.arange(n)
     return ((words[j // 32] >> (j % 32).astype(np.uint64)) & np.uint64(1)).astype(bool)
 
@@ -333,11 +333,22 @@ def gain(n, rounds):
     return g * math.sqrt(n) if rounds % 2 else g
 
 
+SQRT_HALF = F32(math.sqrt(0.5))
+
+
 def negate(y, bits):
     return np.where(bits, -y, y)
 
 
-def unrotate(y, rounds, key, block, attempt, f):
+def mirror_pairs(y):
+    """Its own inverse."""
+    half, n = len(y) // 2, len(y)
+    a, b = y[:half].copy(), y[n - half:][::-1].copy()
+    y[:half] = (a + b) * SQRT_HALF
+    y[n - half:] = ((a - b) * SQRT_HALF)[::-1]
+
+
+def unrotate(y, rounds, key, block, f):
     """The inverse of R times the float f."""
     n = len(y)
     y = y.copy()
@@ -347,15 +358,16 @@ def unrotate(y, rounds, key, block, attempt, f):
         if m == n:
             hadamard(y)
         else:
+            mirror_pairs(y)
             last = y[n - m:].copy()
             hadamard(last)
-            y[n - m:] = negate(last * c, random_bits(key, block, attempt, SECOND_SIGNS + r, m))
+            y[n - m:] = negate(last * c, random_bits(key, block, SECOND_SIGNS + r, m))
             first = y[:m].copy()
             hadamard(first)
             y[:m] = first * c
         if r == 0:
             y = y * f
-        y = negate(y, random_bits(key, block, attempt, SIGNS + r, n))
+        y = negate(y, random_bits(key, block, SIGNS + r, n))
     return y
 
 
@@ -406,20 +418,23 @@ def read_plane(r, n):
 
 # ---------------------------------------------------------------- 6 Scale word
 
-def check_word(word):
+def check_word(word, record):
     require(word == 0 or word >> 23 != 0, f"scale word {word:#x} has no exponent")
+    may_ask = record["flags"] & 8 and record["rounds"] == 2 and not record["flags"] & 2
+    require(may_ask or not word & 1, "a scale word asks for three rounds where it may not")
     return word
 
 
 def scale_of(word):
-    return math.ldexp(1 + ((word >> 2) & 0x1FFFFF) * 2.0 ** -21, (word >> 23) - 256)
+    return math.ldexp(1 + ((word >> 1) & 0x3FFFFF) * 2.0 ** -22, (word >> 23) - 256)
 
 
 def finish_eden_block(y, record, keys, block, word, largest, share=1.0):
     """`share`: coded coordinates divided by those that arrived (13.2)."""
-    n, s, g = len(y), scale_of(word) * share, gain(len(y), record["rounds"])
+    rounds = 3 if word & 1 else record["rounds"]
+    n, s, g = len(y), scale_of(word) * share, gain(len(y), rounds)
     f = s / g
-    where = (record["rounds"], keys["rotation"], block.number, word & 3)
+    where = (rounds, keys["rotation"], block.number)
     if (s * largest) * math.sqrt(n) < 2.0 ** 126 and 2.0 ** -90 < f < 2.0 ** 100:
         return unrotate(y, *where, F32(f))
     return saturated(unrotate(y, *where, F32(1)).astype(np.float64) * f)
@@ -437,7 +452,7 @@ def eden_fixed_parts(n, rate):
 
 
 def decode_eden_fixed(r, record, keys, blocks):
-    words = [check_word(r.number("I")) for _ in blocks]
+    words = [check_word(r.number("I"), record) for _ in blocks]
     rates = [record["rate"]] * len(blocks)
     if record["flags"] & 4:
         units = [r.number("B") for _ in blocks]
@@ -460,7 +475,7 @@ def decode_eden_fixed(r, record, keys, blocks):
             continue
         y = np.concatenate(coded)
         if kept < block.n:
-            start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+            start = (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * block.n) >> 32
             whole = np.zeros(block.n, dtype=F32)
             whole[(start + np.arange(kept)) % block.n] = y
             y = whole
@@ -507,13 +522,13 @@ class Rans:
 def dither_sections(table, keys, block):
     """8.3: [(first, count, class)] in the order of the runs."""
     n_sections = (block.n + 127) // 128
-    words = random_words(keys["own"], block.number, 0, WINDOW, n_sections)
+    words = random_words(keys["own"], block.number, WINDOW, n_sections)
     sections = [(128 * k, min(128, block.n - 128 * k), (int(w) * table.classes) >> 32) for k, w in enumerate(words)]
     return sorted(sections, key=lambda s: s[2])  # stable: by place within a class
 
 
 def dither_offsets(table, keys, block, sections):
-    words = random_words(keys["own"], block.number, 0, DITHER, (block.n + 1) // 2)
+    words = random_words(keys["own"], block.number, DITHER, (block.n + 1) // 2)
     unit = F32(1) / F32(65536 * table.classes)
     offsets = np.zeros(block.n, dtype=F32)
     for first, count, c in sections:
@@ -526,9 +541,7 @@ def dither_offsets(table, keys, block, sections):
 def decode_eden_entropy(r, record, keys, blocks):
     dither = bool(record["flags"] & 2)
     table = step_table(record["param"], dither)
-    words = [check_word(r.number("I")) for _ in blocks]
-    if dither:
-        require(all(w & 3 == 0 for w in words), "a dithered block was re-seeded")
+    words = [check_word(r.number("I"), record) for _ in blocks]
     low = {}
     for block, word in zip(blocks, words):
         if word != 0:
@@ -592,16 +605,16 @@ def emit(y, factor):
 
 def undo_rotation(y, record, keys, block):
     g = gain(len(y), record["rounds"])
-    return unrotate(y, record["rounds"], keys["rotation"], block.number, 0, F32(1.0 / g))
+    return unrotate(y, record["rounds"], keys["rotation"], block.number, F32(1.0 / g))
 
 
 def window(keys, block, n):
-    return (int(random_words(keys["own"], block.number, 0, WINDOW, 1)[0]) * n) >> 32
+    return (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * n) >> 32
 
 
 def subset(keys, block, n, k):
     """Algorithm S."""
-    chosen, words = [], random_words(keys["own"], block.number, 0, WINDOW, n)
+    chosen, words = [], random_words(keys["own"], block.number, WINDOW, n)
     for i in range(n):
         if len(chosen) < k and (int(words[i]) * (n - i)) >> 32 < k - len(chosen):
             chosen.append(i)
@@ -837,8 +850,8 @@ def check_record(record):
     require(method in DECODERS, f"unknown method {method}")
     require(record["count"] >= 64 or method == 0, "a short tensor travels as float32")
     if method == 2:
-        require(flags <= 7 and not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1), "eden: flags")
-        require(1 <= record["rounds"] <= 3 and 3277 <= rate <= 524288, "eden: rounds or rate")
+        require(flags <= 15 and not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1), "eden: flags")
+        require(1 <= record["rounds"] <= 6 and 3277 <= rate <= 524288, "eden: rounds or rate")
         require(not flags & 2 or record["scale"] == 0, "eden: dither takes the unbiased scale")
         require(4096 <= param <= 8388608 and record["log2_block"] <= 12 if flags & 1 else param == 0, "eden: parameter")
         return
@@ -846,8 +859,8 @@ def check_record(record):
     allowed = {0: (0, 0, 2097152, 2097152, 0, 0), 1: (0, 0, 1048576, 1048576, 0, 0), 3: (1, 1, 65536, 65536, 0, 0),
                4: (1, 1, 65536, 65536, 0, 0), 5: (0, 0, 1, 524288, 0, 0), 6: (1, 0, 1, 524288, 0, 0), 7: (1, 0, 1, 524288, 1, 8),
                8: (0, 0, 65536, 524288, 1, 128), 9: (0, 0, 104858, 104858, 0, 4194304), 10: (0, 0, 1, 2097152, 0, 0)}[method]
-    require(1 <= record["rounds"] <= 3 if allowed[0] else record["rounds"] == 0, "rounds")
-    require(flags == 0 and record["scale"] <= allowed[1], "flags or scale kind")
+    require(1 <= record["rounds"] <= 6 if allowed[0] else record["rounds"] == 0, "rounds")
+    require(flags in ((0, 8) if allowed[0] else (0,)) and record["scale"] <= allowed[1], "flags or scale kind")
     require(allowed[2] <= rate <= allowed[3] and allowed[4] <= param <= allowed[5], "rate or parameter")
 
 
@@ -1008,7 +1021,7 @@ def decode_group(record, keys, blocks, words, slices):
             continue
         y = coded[k]
         if codes[k] < block.n:
-            start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+            start = (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * block.n) >> 32
             y = np.zeros(block.n, dtype=F32)
             y[(start + np.arange(codes[k])) % block.n] = coded[k]
         bound = float(F32(largest[k]) + F32(table.step)) if entropy else largest[k]
@@ -1042,7 +1055,7 @@ def decode_packets(parts, secret):
         elements = min(record["count"], 64 << record["log2_block"])
         require(slices & (slices - 1) == 0 and 1 <= slices <= min(4096, 1 << (elements // 16).bit_length()), "number of slices")
         for blocks in segments:
-            words = [check_word(r.number("I")) for _ in blocks]
+            words = [check_word(r.number("I"), record) for _ in blocks]
             groups.append([index, blocks, words, slices if any(words) else 0])
     require(r.left() == 0, "bytes before the tag")
     order = [(g, t // (4096 // group[3])) for t in range(4096) for g, group in enumerate(groups) if group[3] and t % (4096 // group[3]) == 0]

@@ -77,7 +77,7 @@ def worked_rows(data):
         row(4, "parameter 0")
         if method == 2:
             word = number("I")
-            row(4, f"scale word {word:08x}: e {word >> 23}, m {word >> 2 & 0x1fffff}, attempt {word & 3}")
+            row(4, f"scale word {word:08x}: e {word >> 23}, m {word >> 1 & 0x3fffff}, {'three rounds' if word & 1 else 'rounds of its size'}")
             row(8, "plane 0 of 64 codes: signs")
             row(8, "plane 1: magnitude codes")
         else:

@@ -69,7 +69,7 @@ struct CodecFigures {
   uint64_t wire_bytes = 0, elements = 0;   // over all messages
   uint64_t packet_overhead_bytes = 0;      // of wire_bytes
   uint64_t packets = 0, packets_lost = 0;
-  uint64_t reseeded = 0, over_limit = 0, saturated = 0;
+  uint64_t saturated = 0;
   std::vector<double> mean;  // with keep_mean
   std::optional<Speed> speed;
 

@@ -130,8 +130,6 @@ void add_counts(const CodecFigures& from, CodecFigures& to) {
   to.packet_overhead_bytes += from.packet_overhead_bytes;
   to.packets += from.packets;
   to.packets_lost += from.packets_lost;
-  to.reseeded += from.reseeded;
-  to.over_limit += from.over_limit;
   to.saturated += from.saturated;
 }
 

@@ -36,6 +36,8 @@ struct WireParams {
 inline constexpr uint8_t kFlagEntropy = 1;   // code=entropy
 inline constexpr uint8_t kFlagDither = 2;    // dither=shared
 inline constexpr uint8_t kFlagAllocate = 4;  // a rate per block travels in the segment
+// Rounds follow from the size (no `rounds` was given); an eden block whose size asks for 2 may ask for 3 in its scale word.
+inline constexpr uint8_t kFlagSizedRounds = 8;
 
 // One row of the table of methods.
 struct MethodRow {
