@@ -8,8 +8,8 @@ namespace {
 using namespace unbiased;
 
 TEST(Unbiased, EveryCodecAtEveryRate) {
-  for (const std::string& spec : specs_at({.05, .25, .5, 1, 2, 4, 8})) expect_unbiased(spec, lognormal_input(64), "lognormal");
-  for (const std::string& spec : specs_at({.05, .1, 1})) expect_unbiased(spec, lognormal_input(96), "lognormal");
+  for (const std::string& spec : specs_at({.05, .5, 1, 4})) expect_unbiased(spec, lognormal_input(64), "lognormal");
+  for (const std::string& spec : specs_at({.05, .1})) expect_unbiased(spec, lognormal_input(96), "lognormal");
 }
 
 // The statistic sees what it is for: the scale of large dimension is too short at n = 96, a biased code shrinks.
