@@ -24,14 +24,13 @@ using quant::GaussianStep;
 using transform::BlockKey;
 using transform::Purpose;
 
-inline constexpr size_t kSection = 128;                    // coordinates that share a class of dither
-inline constexpr size_t kMaxSections = 64;                 // of the longest block, 8191
-inline constexpr size_t kMaxClasses = 16;                  // GaussianStep::n_classes
+inline constexpr size_t kSection = 128;     // coordinates that share a class of dither
+inline constexpr size_t kMaxSections = 64;  // of the longest block, 8191
+inline constexpr size_t kMaxClasses = 16;   // GaussianStep::n_classes
 
 class EdenEntropy final : public SegmentCodec {
  public:
-  explicit EdenEntropy(const WireParams& p)
-      : params_(p), step_(quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0)) {
+  explicit EdenEntropy(const WireParams& p) : params_(p), step_(quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0)) {
     if (step_->n_classes > static_cast<int>(kMaxClasses))
       fail(ErrorCode::kInternal, "eden: ", step_->n_classes, " classes of dither");
     for (int c = 0; c < step_->n_classes; ++c) {
@@ -243,8 +242,8 @@ class EdenEntropy final : public SegmentCodec {
     return {word, x2, block_error(scale_of_word(word), sums)};
   }
 
-  BlockResult quantize_dithered(size_t n, double u, double x2, const BlockKey& own, uint8_t* symbols, uint8_t* raw,
-                                Scratch& s, Escapes& escapes) const {
+  BlockResult quantize_dithered(size_t n, double u, double x2, const BlockKey& own, uint8_t* symbols, uint8_t* raw, Scratch& s,
+                                Escapes& escapes) const {
     const uint32_t word = make_scale_word(std::sqrt(x2 / static_cast<double>(n)), false);
     const double scale = scale_of_word(word);
     int16_t* const index = reinterpret_cast<int16_t*>(s.symbols.data());

@@ -95,7 +95,8 @@ double sq_limit(uint32_t rate, uint32_t n, double base) {
   const RatePlan plan = rate_plan(rate, n, n);
   if (plan.coded < n) return (1 + base) * n / plan.coded - 1;
   const double fine = static_cast<double>(plan.fine) / n;
-  const double coarse_steps = static_cast<double>((1u << plan.bits) - 1), fine_steps = static_cast<double>((2u << plan.bits) - 1);
+  const double coarse_steps = static_cast<double>((1u << plan.bits) - 1),
+               fine_steps = static_cast<double>((2u << plan.bits) - 1);
   return (1 - fine) * base / (coarse_steps * coarse_steps) + fine * base / (fine_steps * fine_steps);
 }
 

@@ -12,7 +12,7 @@ namespace kpd::quant {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kSumEnd = 12;     // no mass beyond that a double sum would notice
+constexpr double kSumEnd = 12;      // no mass beyond that a double sum would notice
 constexpr double kPanelWidth = .5;  // of the quadrature
 
 void check_dimension(uint32_t n, uint32_t least) {
@@ -122,9 +122,13 @@ SphereMoments sphere_moments(const HalfQuantizer& q, uint32_t n) {
 
 SphereMoments mix_moments(const SphereMoments& a, double a_share, const SphereMoments& b) {
   const auto mix = [a_share](double of_a, double of_b) { return a_share * of_a + (1 - a_share) * of_b; };
-  return {mix(a.zq, b.zq),   mix(a.q2, b.q2),
-          mix(a.var_zq, b.var_zq), mix(a.var_q2, b.var_q2), mix(a.cov, b.cov),
-          mix(a.project_zq, b.project_zq), mix(a.project_q2, b.project_q2)};
+  return {mix(a.zq, b.zq),
+          mix(a.q2, b.q2),
+          mix(a.var_zq, b.var_zq),
+          mix(a.var_q2, b.var_q2),
+          mix(a.cov, b.cov),
+          mix(a.project_zq, b.project_zq),
+          mix(a.project_q2, b.project_q2)};
 }
 
 double sphere_constant_scale_vnmse(const SphereMoments& m) { return m.q2 / (m.zq * m.zq) - 1; }

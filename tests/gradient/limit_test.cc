@@ -1,5 +1,5 @@
-// tests: limit_vnmse for tensors of a given size, the rate that it asks for, and the fixed code in place of an entropy code whose
-// codes are shorter than its flush.
+// tests: limit_vnmse for tensors of a given size, the rate that it asks for, and the fixed code in place of an entropy code
+// whose codes are shorter than its flush.
 #include <gtest/gtest.h>
 
 #include "gradient/round_trip.h"

@@ -114,7 +114,12 @@ TEST(Sphere, TheClosedFormIsFrozen) {
     uint32_t n;
     uint64_t zq;
   };
-  const Frozen rows[] = {{0.05, 64, 0x3fa3f89b45c0305du}, {0.05, 65, 0x3fa409a9f18ef17eu}, {0.05, 96, 0x3fa56acdde93c34bu}, {0.05, 4096, 0x3fa83f94f737a2c0u}, {0.05, 8191, 0x3fa84846db993340u}, {0.1, 64, 0x3fb4c55e819dc992u}, {0.1, 65, 0x3fb4cfb74ea2d80fu}, {0.1, 96, 0x3fb5a40bbf358074u}, {0.1, 4096, 0x3fb74d9c31cb9055u}, {0.1, 8191, 0x3fb752a3b5698087u}, {0.49, 64, 0x3fd7dae54baa9547u}, {0.49, 65, 0x3fd7dbca4879706au}, {0.49, 96, 0x3fd7ede517b33e0bu}, {0.49, 4096, 0x3fd810cdbc485a24u}, {0.49, 8191, 0x3fd81134afaf684au}};
+  const Frozen rows[] = {
+      {0.05, 64, 0x3fa3f89b45c0305du},   {0.05, 65, 0x3fa409a9f18ef17eu},   {0.05, 96, 0x3fa56acdde93c34bu},
+      {0.05, 4096, 0x3fa83f94f737a2c0u}, {0.05, 8191, 0x3fa84846db993340u}, {0.1, 64, 0x3fb4c55e819dc992u},
+      {0.1, 65, 0x3fb4cfb74ea2d80fu},    {0.1, 96, 0x3fb5a40bbf358074u},    {0.1, 4096, 0x3fb74d9c31cb9055u},
+      {0.1, 8191, 0x3fb752a3b5698087u},  {0.49, 64, 0x3fd7dae54baa9547u},   {0.49, 65, 0x3fd7dbca4879706au},
+      {0.49, 96, 0x3fd7ede517b33e0bu},   {0.49, 4096, 0x3fd810cdbc485a24u}, {0.49, 8191, 0x3fd81134afaf684au}};
   for (const Frozen& row : rows) {
     EXPECT_EQ(std::bit_cast<uint64_t>(gaussian_step(step_for_bits(row.bits))->sphere_zq(row.n)), row.zq)
         << row.bits << " " << row.n;

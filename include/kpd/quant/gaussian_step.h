@@ -61,9 +61,9 @@ struct GaussianStep {
   double expected_bits = 0;
   double expected_zq = 0;
   double expected_q2 = 0;
-  // E[Z Q(Z)] for Z a coordinate of a uniform point of the sphere of radius sqrt(n) in R^n, n >= 2 (kpd/quant/sphere.h), without
-  // dither: what the rotated coordinates of a block of n are. Its bits are part of the stream format. Costs some hundred
-  // nanoseconds where step > 3 and n < 8192; allocates nothing.
+  // E[Z Q(Z)] for Z a coordinate of a uniform point of the sphere of radius sqrt(n) in R^n, n >= 2 (kpd/quant/sphere.h),
+  // without dither: what the rotated coordinates of a block of n are. Its bits are part of the stream format. Costs some
+  // hundred nanoseconds where step > 3 and n < 8192; allocates nothing.
   double sphere_zq(uint32_t n) const;
   // Edges and values of z >= 0, those of escapes too, without dither.
   HalfQuantizer half() const;

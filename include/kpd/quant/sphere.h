@@ -42,9 +42,9 @@ double sphere_unbiased_vnmse(const SphereMoments& m, uint32_t n);
 double sphere_biased_vnmse(const SphereMoments& m, uint32_t n);
 double sphere_norm_vnmse(const SphereMoments& m, uint32_t n);
 
-// One bit for each of k of n coordinates (1 <= k <= n, n >= 2), the others lost, a scale of the block's own. Biased and norm are
-// exact; so is unbiased, (n/k) E[tan^2 + 1] - 1, but for E[tan^2 + 1] = E[k |g|^2 / |g|_1^2], which is a series in 1/k that has
-// the exact first two terms and the exact values at k = 1 and 2 (within .2 % of simulated ones).
+// One bit for each of k of n coordinates (1 <= k <= n, n >= 2), the others lost, a scale of the block's own. Biased and norm
+// are exact; so is unbiased, (n/k) E[tan^2 + 1] - 1, but for E[tan^2 + 1] = E[k |g|^2 / |g|_1^2], which is a series in 1/k that
+// has the exact first two terms and the exact values at k = 1 and 2 (within .2 % of simulated ones).
 double sphere_one_bit_unbiased_vnmse(uint32_t k, uint32_t n);
 double sphere_one_bit_biased_vnmse(uint32_t k, uint32_t n);
 double sphere_one_bit_norm_vnmse(uint32_t k, uint32_t n);
