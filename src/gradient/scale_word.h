@@ -1,8 +1,8 @@
 // gradient: the 32-bit scale word of a rotated block (docs/format/gradient.md).
 //
 // Bits 31..23: exponent e, bits 22..1: mantissa m, bit 0: the block is rotated by three rounds where its size asks for two.
-// Value (1 + m / 2^22) 2^(e - 256); the word 0 is a block of zeros, and e = 0 in any other word is corrupt. No NaN, no infinity,
-// no sign can be expressed.
+// Value (1 + m / 2^22) 2^(e - 256); the word 0 is a block of zeros, and e = 0 in any other word is corrupt. No NaN, no
+// infinity, no sign can be expressed.
 #pragma once
 
 #include <cmath>

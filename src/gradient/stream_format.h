@@ -30,8 +30,8 @@ inline constexpr uint64_t kSharedClient = ~0ull;  // the client id from which a 
 TensorKeys tensor_keys(const RunSecret& secret, const MessageIds& ids, uint64_t index, const WireParams& params);
 
 // Rounds of the rotation of a tensor of `count` elements for which none were asked: 5 where its first block has below 128
-// elements, 4 below 512, 3 where it has below 4096 or the tensor at most 4096, else 2 (3 for drive and drive+, which have no way
-// to ask for three where x needs them). Methods without a rotation are not asked.
+// elements, 4 below 512, 3 where it has below 4096 or the tensor at most 4096, else 2 (3 for drive and drive+, which have no
+// way to ask for three where x needs them). Methods without a rotation are not asked.
 uint8_t rounds_by_size(const WireParams& params, uint64_t count);
 // What travels for a tensor of `count` elements under a codec's params: float32 below kMinCodedElements, rounds resolved (with
 // kFlagSizedRounds where they follow from the size).

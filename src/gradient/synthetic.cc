@@ -18,8 +18,7 @@ namespace {
 constexpr uint64_t kChunk = uint64_t{1} << 16;           // elements a task makes
 constexpr uint64_t kSharedClient = 0;                    // the stream of u; client c has stream c + 1
 constexpr uint64_t kSeedDomain = 0x73796e7468657469ull;  // keeps data apart from other uses of the same seed
-constexpr std::array<std::string_view, 6> kMarginalNames = {"normal", "lognormal", "exponential",
-                                                           "sparse", "halves",    "blocks"};
+constexpr std::array<std::string_view, 6> kMarginalNames = {"normal", "lognormal", "exponential", "sparse", "halves", "blocks"};
 constexpr size_t kMaxFactors = 4096;
 
 // Fills z[0 .. n) with the standard normal numbers `first ...` of a stream; first is a multiple of 4.
@@ -54,8 +53,8 @@ std::vector<double> parse_factors(std::string_view list, std::string_view text) 
     double factor = 0;
     const auto [next, error] = std::from_chars(at, end, factor);
     if (error != std::errc() || !std::isfinite(factor) || (next != end && *next != ',') || factors.size() == kMaxFactors) {
-      fail(ErrorCode::kInvalidArgument, "\"", text, "\": expected finite numbers, as in halves:0.1 or blocks:1,0.1,0.01 (at most ",
-           kMaxFactors, ")");
+      fail(ErrorCode::kInvalidArgument, "\"", text,
+           "\": expected finite numbers, as in halves:0.1 or blocks:1,0.1,0.01 (at most ", kMaxFactors, ")");
     }
     factors.push_back(factor);
     if (next == end) return factors;

@@ -23,12 +23,15 @@ struct Signs {
   }
 };
 
-// One normalised transform over y[0..power), with signs before it (forward) or after it (inverse).
-void transform_part(float* y, size_t power, const uint32_t* before, const uint32_t* after) {
+// One normalised transform over y[0..power), with what is done before it (forward) or signs after it (inverse).
+void transform_part(float* y, size_t power, const kernels::HadamardIn& before, const uint32_t* after) {
   const float norm = static_cast<float>(1.0 / std::sqrt(static_cast<double>(power)));
   const kernels::HadamardOut out{y, after, norm, false};
-  kernels::fwht(y, power, {y, before, 1.0f}, &out);
+  kernels::fwht(y, power, before, &out);
 }
+
+// The first `power` of n signs ride on a transform, the others are applied here: sign words cannot be entered between bits.
+bool signs_split(size_t power) { return power % 32 == 0; }
 
 void check(size_t n, int rounds) {
   if (n < 2 || n > kMaxRotation)
@@ -59,11 +62,16 @@ void rotate_from(const float* x, float scale, size_t n, int rounds, const BlockK
     if (power == n) {
       kernels::fwht(y, n, in);
     } else {
-      kernels::flip_scale(in, n, y);
-      transform_part(y, power, nullptr, nullptr);
+      if (signs_split(power)) {
+        kernels::flip_scale({in.src + power, signs.words + power / 32, in.scale}, n - power, y + power);
+        transform_part(y, power, in, nullptr);
+      } else {
+        kernels::flip_scale(in, n, y);
+        transform_part(y, power, {y, nullptr, 1.0f}, nullptr);
+      }
       // Signs of its own: without them H on H's output would undo much of the mixing where the two overlap.
       signs.fill(key, Purpose::kSecondSigns, r, power);
-      transform_part(y + (n - power), power, signs.words, nullptr);
+      transform_part(y + (n - power), power, {y + (n - power), signs.words, 1.0f}, nullptr);
       kernels::mirror_butterfly(y, n);
     }
   }
@@ -89,14 +97,15 @@ void unrotate_to(float* y, size_t n, int rounds, const BlockKey& key, float scal
   for (int r = rounds - 1; r >= 0; --r) {
     kernels::mirror_butterfly(y, n);
     signs.fill(key, Purpose::kSecondSigns, r, power);
-    transform_part(y + (n - power), power, nullptr, signs.words);
-    transform_part(y, power, nullptr, nullptr);
+    transform_part(y + (n - power), power, {y + (n - power), nullptr, 1.0f}, signs.words);
     signs.fill(key, Purpose::kSigns, r, n);
-    if (r > 0) {
-      kernels::flip_scale({y, signs.words, 1.0f}, n, y);
-    } else {
-      kernels::flip_scale({y, signs.words, scale}, n, dst, accumulate);
+    if (r > 0 && signs_split(power)) {
+      transform_part(y, power, {y, nullptr, 1.0f}, signs.words);
+      kernels::flip_scale({y + power, signs.words + power / 32, 1.0f}, n - power, y + power);
+      continue;
     }
+    transform_part(y, power, {y, nullptr, 1.0f}, nullptr);
+    kernels::flip_scale({y, signs.words, r > 0 ? 1.0f : scale}, n, r > 0 ? y : dst, r == 0 && accumulate);
   }
 }
 

@@ -265,7 +265,8 @@ inline std::vector<Damage> payload_damages() {
         entropy_stream({.flush = flush_of(2), .escapes = {9, -9, 9}}));
   l.raw("flush_of_no_block", kCorrupt, "byte ", entropy_stream({.word = 0, .flush = flush_of(0)}));
   l.with("eden:code=entropy,dither=shared,bits=2");
-  l.add("dither_rounds", kCorrupt, "byte 0: a dithered block asks for a rotation of its own", [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
+  l.add("dither_rounds", kCorrupt, "byte 0: a dithered block asks for a rotation of its own",
+        [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
 
   const auto number = [&](const std::string& spec, const std::string& name, size_t at, float v, const std::string& part) {
     l.with(spec);

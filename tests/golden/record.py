@@ -110,15 +110,15 @@ def worked_text():
         return ", ".join(f"{float(v):.9g}" for v in values) + ", …"
 
     def sign_words(r):
-        return " ".join(f"{int(w):08x}" for w in reference.random_words(rotation, 0, 0, r, 2))
+        return " ".join(f"{int(w):08x}" for w in reference.random_words(rotation, 0, r, 2))
 
     lines += ["", "Decoding tensor 0, step by step:", "",
               f"- secret = SHA-256(\"kpd-seed\" ‖ u64 1) = `{secret.hex()}`",
               f"- rotation key `{rotation:016x}`, own key `{own:016x}`",
               f"- one block of n = 64; S = {scale!r}; levels of 2 bits: {float(levels[0])!r}, {float(levels[1])!r}",
               f"- reconstruction values y: {show(y[:6])}",
-              f"- sign words: round 0 `{sign_words(0)}`, round 1 `{sign_words(1)}`, round 2 `{sign_words(2)}`",
-              f"- three rounds: g = 64 · √64 = {reference.gain(64, 3):g}; f = S / g = {scale / reference.gain(64, 3)!r}",
+              "- sign words: " + ", ".join(f"round {r} `{sign_words(r)}`" for r in range(5)),
+              f"- five rounds: g = 64 · 64 · √64 = {reference.gain(64, 5):g}; f = S / g = {scale / reference.gain(64, 5)!r}",
               f"- decoded: {show(decoded[0][1][:6])}",
               f"- the input was: {show(x)}",
               f"- SHA-256 of the 64 decoded floats: `{reference.sha256_of(decoded[:1])}`"]

@@ -24,8 +24,9 @@ TEST(Eden, FixedRatesReachTheirLimits) {
   const std::vector<float> x = lognormal_vector(65536 * 4 + 4095, 3);
   for (const auto& [bits, limit] : limits) {
     const RoundTrip r = round_trip(x, str("eden:bits=", bits));
-    // One draw of 64 blocks: the spread of the mean of a sub-bit code is a few per cent, of the others under one.
-    EXPECT_NEAR(r.vnmse() / limit, 1.0, bits < 1 ? .08 : .015) << bits;
+    // One draw of 64 blocks: the spread of the mean of a sub-bit code is a few per cent, of the others under one, but 1.4 % at
+    // 7 bits, where a few coordinates beyond the last level count most.
+    EXPECT_NEAR(r.vnmse() / limit, 1.0, bits < 1 ? .08 : bits > 4 ? .05 : .015) << bits;
     EXPECT_LE(r.bits(), bits + .02) << bits;
     EXPECT_NEAR(Codec::parse(str("eden:bits=", bits)).limit_vnmse() / limit, 1.0, 1e-3) << bits;
     EXPECT_NEAR(r.report.error2 / r.error2, 1.0, 1e-3) << bits;

@@ -107,9 +107,9 @@ TEST(Synthetic, PartsAreTheNormalVectorTimesTheirFactors) {
 }
 
 TEST(Synthetic, BadTextsAreRefused) {
-  for (const char* text : {"", "norml", "sparse", "sparse:", "sparse:0", "sparse:-1", "sparse:2x", "normal:3", "halves", "halves:",
-                           "halves:x", "halves:1,2", "halves:nan", "halves:inf", "blocks", "blocks:", "blocks:1,", "blocks:,1",
-                           "blocks:1;2", "blocks:1 "}) {
+  for (const char* text : {"",         "norml",   "sparse",    "sparse:",   "sparse:0",   "sparse:-1",  "sparse:2x",
+                           "normal:3", "halves",  "halves:",   "halves:x",  "halves:1,2", "halves:nan", "halves:inf",
+                           "blocks",   "blocks:", "blocks:1,", "blocks:,1", "blocks:1;2", "blocks:1 "}) {
     try {
       SyntheticSpec::parse(text);
       ADD_FAILURE() << text;
