@@ -165,7 +165,9 @@ MethodEntry kashin_sq_entry() {
            {"bits", "block", "rounds", "iterations"}},
           parse,
           make,
-          [](const WireParams&) { return std::numeric_limits<double>::quiet_NaN(); }};
+          [](const WireParams&, uint64_t) { return std::numeric_limits<double>::quiet_NaN(); },
+          kRatesPerBit,
+          8};
 }
 
 }  // namespace kpd::gradient

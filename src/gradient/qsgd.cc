@@ -205,8 +205,8 @@ std::unique_ptr<SegmentCodec> make(const WireParams& params) {
   return std::make_unique<QsgdCodec>(params);
 }
 
-double limit(const WireParams& params) {
-  const double n = power_of_two(params.log2_block), s = params.param;
+double limit(const WireParams& params, uint64_t count) {
+  const double n = longest_block(params, count), s = params.param;
   return std::min(n / (s * s), std::sqrt(n) / s);
 }
 
@@ -222,7 +222,9 @@ MethodEntry qsgd_entry() {
            {"bits", "block"}},
           parse,
           make,
-          limit};
+          limit,
+          1,
+          kMaxBits};
 }
 
 }  // namespace kpd::gradient

@@ -65,7 +65,7 @@ struct PeerCodec {
     if (rotates(entry->row.id) && params.rounds == kAutoRounds) params.rounds = 2;
     codec = entry->make(params);
   }
-  double limit() const { return entry->limit_vnmse(params); }
+  double limit(uint64_t n = 0) const { return entry->limit_vnmse(params, n); }
   SegmentShape shape(uint64_t count) const { return segment_shape(count, 1u << params.log2_block, 0); }
 
   std::vector<uint8_t> encode(const std::vector<float>& x, uint64_t seed, SegmentStats* stats = nullptr) {

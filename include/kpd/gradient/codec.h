@@ -68,9 +68,18 @@ class Codec {
   const WireParams& params() const { return params_; }
   const MethodRow& row() const { return *row_; }
   double bits() const { return params_.bits(); }
-  // Expected |x^ - x|^2 / |x|^2 in the limit of large dimension, from the paper's formula at this codec's rate; NaN if the
-  // method has no input-independent limit.
-  double limit_vnmse() const;
+  // Expected |x^ - x|^2 / |x|^2 of a tensor of n elements, whatever their values; NaN if the method states no such limit.
+  // n = 0: the limit of large dimension, from the papers' formulas.
+  // Else of what travels for n elements (below 64 float32, so 0; an entropy code whose codes are shorter than its flush is the
+  // fixed code) in blocks of the length that most of them have:
+  //   eden and drive, drive+: under a uniform rotation, kpd/quant/sphere.h. Entropy code with unbiased scale below .5 bit:
+  //   exact for its closed-form scale; all else: of each block's own scale, to first order in 1/n (one bit and less: closer).
+  //   The dithered code: step^2/12 at any n. randk: exact. sq, hadamard-sq, qsgd: the papers' upper bounds with the longest
+  //   block's length as dimension.
+  // Costs up to milliseconds. The same bits on every machine.
+  double limit_vnmse(uint64_t n = 0) const;
+  // The same spec with `bits` in it set. Error(kInvalidArgument) if the method has no such key or not this rate.
+  Codec with_bits(double bits) const;
 
  private:
   Codec(std::string_view text, const WireParams& params, const MethodRow& row) : text_(text), params_(params), row_(&row) {}
@@ -94,5 +103,9 @@ struct CodecPolicy {
   const Codec& of(std::string_view tensor_name) const;
   std::string text() const;  // what parse() reads, with blanks between
 };
+// The least rate, on a grid of 1/20 bit (of whole bits for qsgd), at which this codec's limit_vnmse(n) is at most `vnmse`, by
+// bisection; with_bits() takes it. NaN if no rate is enough, or the method has no rate to choose or states no limit. All ranks
+// of a run get the same one. An entropy code takes some tens of milliseconds.
+double bits_for_vnmse(const Codec& codec, double vnmse, uint64_t n = 0);
 
 }  // namespace kpd::gradient
