@@ -23,9 +23,9 @@
 namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
-inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rotates: by the size of what is coded
-inline constexpr int kMostRounds = 6;        // that a record may ask for
+inline constexpr double kRateUnit = 0.05;          // of a block's own rate (kFlagAllocate)
+inline constexpr uint8_t kAutoRounds = 0;          // in a record of a method that rotates: by the size of what is coded
+inline constexpr int kMostRounds = 6;              // that a record may ask for
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 // Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) /
@@ -168,8 +168,8 @@ struct MethodEntry {
 };
 const std::vector<MethodEntry>& registry();
 
-// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask
-// for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
+// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot
+// ask for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
 class CodecCache {
  public:
   static constexpr size_t kMaxCodecs = 64;
