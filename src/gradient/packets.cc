@@ -152,7 +152,7 @@ struct PacketDecoder::Impl {
   };
   CodecTable table;
   Units units;
-  std::vector<TensorKeys> keys;                            // a unit
+  std::vector<TensorKeys> keys;                              // a unit
   std::vector<std::vector<std::span<const uint8_t>>> whole;  // of units that travel in the control part
   std::vector<Group> groups;
 
@@ -328,8 +328,8 @@ void PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
     const Impl::Group& g = m.groups[i];
     const size_t w = static_cast<size_t>(worker);
     bool gone = false;
-    saturated[w] += m.decode_group(g, std::span(payloads).subspan(g.first_payload, g.slices), weight, acc, scratch[w], damaged[w],
-                                   gone);
+    saturated[w] +=
+        m.decode_group(g, std::span(payloads).subspan(g.first_payload, g.slices), weight, acc, scratch[w], damaged[w], gone);
     lost[i] = gone ? 1 : 0;
   });
   for (size_t u = 0; u < m.whole.size(); ++u) {

@@ -25,7 +25,7 @@ namespace kpd::gradient {
 inline constexpr uint64_t kBlocksPerSegment = 64;
 inline constexpr int kRatesPerBit = 20;      // of methods whose rate need not be whole
 inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 0;          // in a record of a method that rotates: by the size of what is coded, see rounds_by_size()
+inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rotates: by the size, see rounds_by_size()
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 // Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) /
@@ -175,8 +175,8 @@ struct MethodEntry {
 };
 const std::vector<MethodEntry>& registry();
 
-// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask
-// for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
+// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot
+// ask for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
 class CodecCache {
  public:
   static constexpr size_t kMaxCodecs = 64;

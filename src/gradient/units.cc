@@ -138,7 +138,8 @@ uint64_t decode_into(const Units& units, const Unit& unit, const SegmentShape& s
   if (unit.n_pieces == 1) {
     const std::span<float> out = dst[unit.tensor];
     if (unit.params.method == kExactId && out.empty()) return 0;
-    return unit.codec->decode(bytes, shape, keys, weight, accumulate, out.subspan(shape.first_element, shape.elements), scratch);
+    return unit.codec->decode(bytes, shape, keys, weight, accumulate, out.subspan(shape.first_element, shape.elements),
+                              scratch);
   }
   if (scratch.unscaled.size() < shape.elements) scratch.unscaled.resize(shape.elements);
   const std::span<float> values(scratch.unscaled.data(), shape.elements);

@@ -21,7 +21,7 @@ enum class Fill : uint8_t {
 struct GoldenTensor {
   uint64_t count = 0;
   Fill fill = Fill::kMix;
-  int dtype = 0;  // 0 float32, 1 bfloat16, 2 binary16
+  int dtype = 0;  // a DType
 };
 
 // How the file is made of what encode_file or encode_message wrote.
@@ -148,6 +148,21 @@ inline std::vector<GoldenCase> golden_cases() {
       {"packets-entropy-b6", "eden:code=entropy,bits=6,block=256", narrow, true, 1, Edit::kPackets},
       // What the encoder does not write but a decoder reads
       {"extension", "eden:bits=1", mixes({100}), false, 1, Edit::kExtension},
+      {"exact",
+       "eden:bits=2",
+       {{100},
+        {5, Fill::kMix, 4},
+        {6, Fill::kMix, 5},
+        {7, Fill::kMix, 6},
+        {8, Fill::kMix, 7},
+        {9, Fill::kMix, 8},
+        {5, Fill::kMix, 9},
+        {6, Fill::kMix, 10},
+        {7, Fill::kMix, 11},
+        {9, Fill::kMix, 12},
+        {70, Fill::kMix, 13},
+        {70, Fill::kMix, 14},
+        {90, Fill::kMix, 3}}},
       {"joined", "eden:bits=1", mixes({100, 63, 300, 4096, 64, 0, 1000})},
       {"joined-drive", "drive:block=256", mixes({100, 70, 300, 255})},
   };

@@ -152,7 +152,8 @@ TEST(Packets, HostileMessagesAreRefused) {
   std::vector<uint8_t> word_alone(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(segment + 4));
   store_u32(word_alone.data() + segment - 4, 4);
   word_alone.resize(word_alone.size() + 4);
-  EXPECT_KPD_ERROR(kCorruptData, str("byte ", segment, ": segment: "), packetize(seal(word_alone), one_tensor(4096), 1200, "hostile"));
+  EXPECT_KPD_ERROR(kCorruptData, str("byte ", segment, ": segment: "),
+                   packetize(seal(word_alone), one_tensor(4096), 1200, "hostile"));
   for (size_t i = segment; i + 8 < right.size(); i += 7) {
     std::vector<uint8_t> changed = right;
     changed[i] ^= 0x41;

@@ -25,8 +25,9 @@ enum class ScaleKind : uint8_t {
 
 // A codec record of a stream (docs/format/gradient.md), all that a decoder needs. Plain data.
 //
-// As a codec's or a stream's record, rounds = 0 of a method that rotates means "by the size of what is coded". As the parameters
-// of one unit (a tensor, or several joined) rounds is resolved, kFlagSizedRounds says that it was, and kFlagJoin is gone.
+// As a codec's or a stream's record, rounds = 0 of a method that rotates means "by the size of what is coded". As the
+// parameters of one unit (a tensor, or several joined) rounds is resolved, kFlagSizedRounds says that it was, and kFlagJoin is
+// gone.
 struct WireParams {
   uint8_t method = 0;       // numbered method id
   uint8_t log2_block = 12;  // block = 2^log2_block elements
@@ -89,16 +90,16 @@ class Codec {
   const MethodRow* row_;
 };
 
-// Which codec every tensor of a model gets, by its name. Tensors of fewer than 64 elements and of exact types travel as they are
-// whatever it says.
+// Which codec every tensor of a model gets, by its name. Tensors of fewer than 64 elements and of exact types travel as they
+// are whatever it says.
 struct CodecPolicy {
-  Codec base;                                         // of the tensors that no pattern names
+  Codec base;                                          // of the tensors that no pattern names
   std::vector<std::pair<std::string, Codec>> by_name;  // (pattern, codec), the first that matches counts
 
   CodecPolicy() = default;
   CodecPolicy(Codec codec) : base(std::move(codec)) {}  // NOLINT: implicit by design
-  // Of "PATTERN=SPEC" and at most one "SPEC" (without one: `fallback`), in this order of preference. In a pattern `*` stands for
-  // any characters, none too, and `?` for one byte; it holds no '=' and no ':'. Throws Error(kInvalidArgument).
+  // Of "PATTERN=SPEC" and at most one "SPEC" (without one: `fallback`), in this order of preference. In a pattern `*` stands
+  // for any characters, none too, and `?` for one byte; it holds no '=' and no ':'. Throws Error(kInvalidArgument).
   static CodecPolicy parse(std::span<const std::string> texts, const Codec& fallback = Codec());
   const Codec& of(std::string_view tensor_name) const;
   std::string text() const;  // what parse() reads, with blanks between
