@@ -43,6 +43,8 @@ inline constexpr uint16_t kFlagDither = 2;       // dither=shared
 inline constexpr uint16_t kFlagAllocate = 4;     // a rate per block travels in the segment
 inline constexpr uint16_t kFlagSizedRounds = 8;  // in memory only: rounds follow from the size; a block may ask for 3
 inline constexpr uint16_t kFlagJoin = 16;        // tensors shorter than a block are coded together
+inline constexpr uint16_t kFlagMaxNorm = 32;      // qsgd, norm=max
+inline constexpr uint16_t kFlagFixedCode = 64;    // qsgd, code=fixed
 
 // One row of the table of methods.
 struct MethodRow {
