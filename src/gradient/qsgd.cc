@@ -71,6 +71,15 @@ class QsgdCodec final : public SegmentCodec {
            (shape.n_blocks + shape.elements * static_cast<uint64_t>(element_[levels_].length) + 7) / 8;
   }
 
+  uint64_t head_bytes(const SegmentShape& shape) const override { return fixed_bits_ > 0 ? uint64_t{4} * shape.n_blocks : 0; }
+  uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
+    uint64_t bytes = head.size();
+    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+      if (!all_zero(head.data() + size_t{4} * i, 1)) bytes += digit_bytes(shape.block_length(i));
+    }
+    return bytes;
+  }
+
   uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
                   Scratch& scratch, SegmentStats& stats) const override {
     const size_t bits_at = size_t{4} * shape.n_blocks;
@@ -83,17 +92,14 @@ class QsgdCodec final : public SegmentCodec {
       const float norm = max_norm_ ? std::bit_cast<float>(magnitude.max_abs_bits) : saturate(std::sqrt(magnitude.sum_squares));
       write_float(dst.data() + size_t{4} * i, norm);
       stats.norm2 += magnitude.sum_squares;
+      if (norm == 0) continue;
       const std::span<uint16_t> codes = grown(scratch.symbols, n);
-      if (norm == 0) {
-        std::fill(codes.begin(), codes.end(), uint16_t{0});
-      } else {
-        quantize(block, norm, own_key(keys, shape, i), codes.data());
-        stats.error2 += error_of(block, codes, norm, scratch);
-      }
+      quantize(block, norm, own_key(keys, shape, i), codes.data());
+      stats.error2 += error_of(block, codes, norm, scratch);
       if (fixed_bits_ > 0) {
         write_digits(codes, digits_at, scratch);
         digits_at += digit_bytes(n);
-      } else if (norm != 0) {
+      } else {
         write_bucket(codes, out);
       }
     }
@@ -155,11 +161,15 @@ class QsgdCodec final : public SegmentCodec {
   }
   uint64_t decode_fixed(std::span<const uint8_t> src, const SegmentShape& shape, float weight, bool accumulate,
                         std::span<float> dst, Scratch& scratch) const {
-    check_segment_size(src, segment_bytes(shape));
+    check_segment_size(src, *this, shape);
     uint64_t offset = uint64_t{4} * shape.n_blocks;
     for (uint32_t i = 0; i < shape.n_blocks; ++i) {
       const float norm = read_norm(src, i);
       const uint32_t n = shape.block_length(i);
+      if (norm == 0) {
+        if (!accumulate) std::fill_n(dst.data() + shape.block_offset(i), n, 0.0f);
+        continue;
+      }
       const uint64_t bytes = digit_bytes(n);
       check_padding(src, offset, digit_bits(fixed_bits_, n));
       const std::span<uint8_t> digits = grown(scratch.bytes, n);
