@@ -4,7 +4,7 @@
     bench/bucket_tables.py [--kpd build/release/bin/kpd] [--updates FILE.safetensors ...] [--dim 2^20] [--trials 4]
 
 First table: `sq` at 1, 2 and 4 bits a number with the floats of its blocks counted (the codes get b - 64/block bits), for every block size.
-Second: `qsgd` with norm=max and code=fixed for every bucket. Third: both beside the other peers and eden. All errors are of decoded bytes, by
+Second: `qsgd` with norm=max and code=fixed for every bucket; third: with Elias codes. Fourth: the peers and eden side by side. All errors are of decoded bytes, by
 `kpd mean`, all bits those of the message. With --updates also for real updates, one client's file each, the mean of their errors.
 """
 import argparse
@@ -74,6 +74,15 @@ def sweep_qsgd(args, named):
     table("vnmse of `qsgd:norm=max,code=fixed` by bits and bucket", ["", "bits on the wire", *[name for name, _ in named]], rows)
 
 
+def elias(args, named):
+    rows = []
+    codecs = [f"qsgd:bits={b},norm={norm}" for norm in ("max", "l2") for b in range(1, 9)]
+    results = [measure(args, codecs, options) for _, options in named]
+    for codec, *row in zip(codecs, *results):
+        rows.append([f"`{codec}`", *[f"{error:.4g} ({wire:.3f})" for error, wire in row]])
+    table("vnmse (bits on the wire) of `qsgd` with Elias codes, buckets of 512", ["codec", *[name for name, _ in named]], rows)
+
+
 def beside(args, named, best):
     """Every kind at about the same bits."""
     rows = []
@@ -107,6 +116,7 @@ def main():
     named = inputs(args)
     best = sweep_sq(args, named)
     sweep_qsgd(args, named)
+    elias(args, named)
     beside(args, named, best)
 
 
