@@ -3,8 +3,10 @@
 
     bench/bucket_tables.py [--kpd build/release/bin/kpd] [--updates FILE.safetensors ...] [--dim 2^20] [--trials 4]
 
-First table: `sq` at 1, 2 and 4 bits a number with the floats of its blocks counted (the codes get b - 64/block bits), for every block size.
-Second: `qsgd` with norm=max and code=fixed for every bucket; third: with Elias codes. Fourth: the peers and eden side by side. All errors are of decoded bytes, by
+First table: `sq` with codes of 1, 2 and 4 bits for every block size. As larger blocks cost less, each error is also given times 4^(bits on the
+wire - bits of the codes): what a code of whole bits would have if one more bit always quartered the error. Second: `sq` at exactly 1, 2 and 4
+bits, the floats of its blocks counted (the codes get b - 64/block bits, some of them one bit less than others). Third: `qsgd` with norm=max and
+code=fixed for every bucket; fourth: with Elias codes. Fifth: the peers and eden side by side. All errors are of decoded bytes, by
 `kpd mean`, all bits those of the message. With --updates also for real updates, one client's file each, the mean of their errors.
 """
 import argparse
@@ -36,6 +38,29 @@ def sq_at(bits, block):
     return f"sq:bits={rate:.6g},block={block}" if rate >= 0.05 else None
 
 
+def sweep_whole_sq(args, named):
+    """The block of least error times 4^bits, for each input and number of bits."""
+    best, rows = {}, []
+    for bits in (1, 2, 4):
+        codecs = [f"sq:bits={bits},block={block}" for block in BLOCKS]
+        results = [measure(args, codecs, options) for _, options in named]
+        wires = [wire for _, wire in results[0]]
+        cost = [[error * 4 ** (wire - bits) for error, wire in column] for column in results]
+        for (name, _), column in zip(named, cost):
+            best[name, bits] = BLOCKS[column.index(min(column))]
+        for i, codec in enumerate(codecs):
+            cells = []
+            for column, costs in zip(results, cost):
+                mark = "**" if costs[i] == min(costs) else ""
+                cells += [f"{column[i][0]:.4g}", f"{mark}{costs[i]:.4g}{mark}"]
+            rows.append([f"`{codec}`", f"{wires[i]:.3f}", *cells])
+    heads = ["codec", "bits on the wire"]
+    for name, _ in named:
+        heads += [name, "times 4^(more bits)"]
+    table("vnmse of `sq` by block size; the least of each column and rate in bold", heads, rows)
+    return best
+
+
 def sweep_sq(args, named):
     best = {}
     rows = []
@@ -56,8 +81,7 @@ def sweep_sq(args, named):
                 cells.append("" if error is None else f"{mark}{error:.4g}{mark}")
         rows.append([block, *cells])
     heads = ["block"] + [f"{bits} bit{'s' if bits > 1 else ''}, {name}" for bits in (1, 2, 4) for name, _ in named]
-    table("vnmse of `sq` at equal bits, its blocks' floats counted, by block size; the best of a column in bold", heads, rows)
-    return best
+    table("vnmse of `sq` at exactly 1, 2, 4 bits, its blocks' floats counted, by block size; the least of a column in bold", heads, rows)
 
 
 def sweep_qsgd(args, named):
@@ -90,7 +114,7 @@ def beside(args, named, best):
         for kind in ("sq", "sq 512", "qsgd l2", "qsgd", "kashin-sq", "hadamard-sq", "eden"):
             cells, wires, specs = [], [], []
             for name, options in named:
-                spec = {"sq": sq_at(bits, best[name, bits]), "kashin-sq": f"kashin-sq:bits={bits}", "hadamard-sq": f"hadamard-sq:bits={bits}",
+                spec = {"sq": f"sq:bits={bits},block={best[name, bits]}", "kashin-sq": f"kashin-sq:bits={bits}", "hadamard-sq": f"hadamard-sq:bits={bits}",
                         "eden": f"eden:bits={bits}", "sq 512": f"sq:bits={bits},block=512",
                         "qsgd": f"qsgd:bits={bits},norm=max,code=fixed,block=512" if bits > 1 else None,
                         "qsgd l2": f"qsgd:bits={bits},norm=l2,code=fixed,block=512" if bits > 1 else None}[kind]
@@ -101,8 +125,8 @@ def beside(args, named, best):
                 wires.append(wire)
                 specs.append(spec)
             if cells:
-                shown = specs[0] if len(set(specs)) == 1 else f"sq, best block, {bits} bits in all"
-                rows.append([f"`{shown}`" if len(set(specs)) == 1 else shown, "…".join(sorted({f"{w:.3f}" for w in wires})), *cells])
+                shown = f"`{specs[0]}`" if len(set(specs)) == 1 else f"`sq:bits={bits}`, best block of each"
+                rows.append([shown, "…".join(sorted({f"{w:.3f}" for w in wires})), *cells])
     table("Peers side by side, vnmse", ["codec", "bits on the wire", *[name for name, _ in named]], rows)
 
 
@@ -114,7 +138,8 @@ def main():
     parser.add_argument("--trials", type=int, default=4)
     args = parser.parse_args()
     named = inputs(args)
-    best = sweep_sq(args, named)
+    best = sweep_whole_sq(args, named)
+    sweep_sq(args, named)
     sweep_qsgd(args, named)
     elias(args, named)
     beside(args, named, best)
