@@ -929,13 +929,13 @@ def check_record(record):
     flags = record["flags"]
     require(6 <= record["log2_block"] <= 14 and record["scale"] <= 2, "a field of a codec is out of range")
     require(method in DECODERS and method != 11, f"unknown method {method}")
-    require(flags & ~(7 | JOIN) == 0, "unknown flags")
+    require(flags & ~(7 | JOIN | 96) == 0, "unknown flags")
     if flags & JOIN:
         require(method in ROTATING and not flags & 2, "this codec does not join")
         flags -= JOIN
     require(rounds <= 6 if method in ROTATING else rounds == 0, "rounds")
     if method == 2:
-        require(not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1), "eden: flags")
+        require(not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1) and not flags & 96, "eden: flags")
         require(3277 <= rate <= 524288, "eden: rate")
         require(not flags & 2 or record["scale"] == 0, "eden: dither takes the unbiased scale")
         require(4096 <= param <= 8388608 and record["log2_block"] <= 12 if flags & 1 else param == 0, "eden: parameter")
