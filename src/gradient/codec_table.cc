@@ -10,7 +10,7 @@
 namespace kpd::gradient {
 namespace {
 
-constexpr uint16_t kWireFlags = kFlagEntropy | kFlagDither | kFlagAllocate | kFlagJoin;
+constexpr uint16_t kWireFlags = kFlagEntropy | kFlagDither | kFlagAllocate | kFlagJoin | kFlagMaxNorm | kFlagFixedCode;
 constexpr uint64_t kManyElements = uint64_t{1} << 20;  // of a unit for which no rule takes another method
 
 uint64_t varint_bytes(uint64_t v) {

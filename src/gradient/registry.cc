@@ -135,7 +135,8 @@ double bits_for_vnmse(const Codec& codec, double vnmse, uint64_t n) {
   if (per_bit == 0) return kNone;
   const auto bits_of = [per_bit](int i) { return static_cast<double>(i) / per_bit; };
   const auto is_enough = [&](int i) { return codec.with_bits(bits_of(i)).limit_vnmse(n) <= vnmse; };
-  int least = (codec.params().flags & kFlagDither) != 0 ? per_bit : 1;
+  const uint16_t flags = codec.params().flags;
+  int least = (flags & kFlagFixedCode) != 0 ? 2 * per_bit : (flags & kFlagDither) != 0 ? per_bit : 1;
   int enough = method_by_id(codec.params().method).max_bits * per_bit;
   if (!is_enough(enough)) return kNone;
   while (least < enough) {

@@ -45,7 +45,9 @@ inline constexpr uint16_t kFlagAllocate = 4;  // a rate per block travels in the
 // In memory only: rounds follow from the size (no `rounds` was given); an eden block whose size asks for 2 may ask for 3 in its
 // scale word.
 inline constexpr uint16_t kFlagSizedRounds = 8;
-inline constexpr uint16_t kFlagJoin = 16;  // tensors shorter than a block are coded together
+inline constexpr uint16_t kFlagJoin = 16;       // tensors shorter than a block are coded together
+inline constexpr uint16_t kFlagMaxNorm = 32;    // qsgd, norm=max
+inline constexpr uint16_t kFlagFixedCode = 64;  // qsgd, code=fixed
 
 // One row of the table of methods.
 struct MethodRow {
