@@ -26,6 +26,13 @@ double bits_per_number(uint64_t bytes, uint64_t elements) {
   return elements == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
 }
 
+// The codec it was given, or what it is by rule.
+std::string codec_text(const gradient::StreamInfo& info, const gradient::TensorRecord& record) {
+  const gradient::WireParams& given = info.codecs[record.codec];
+  const bool by_rule = record.count < 64 || dtype_is_exact(record.dtype);
+  return spec_text(by_rule ? record.params : given);
+}
+
 nlohmann::ordered_json tensor_json(const gradient::StreamInfo& info, size_t i) {
   const gradient::TensorRecord& record = info.tensors[i];
   nlohmann::ordered_json tensor;
@@ -35,7 +42,7 @@ nlohmann::ordered_json tensor_json(const gradient::StreamInfo& info, size_t i) {
   }
   tensor["dtype"] = dtype_name(record.dtype);
   tensor["count"] = record.count;
-  tensor["codec"] = spec_text(record.params);
+  tensor["codec"] = codec_text(info, record);
   tensor["method"] = record.params.method;
   tensor["offset"] = record.offset;
   tensor["bytes"] = record.bytes;
@@ -85,7 +92,7 @@ void print_text(const std::string& path, const gradient::StreamInfo& info) {
     const std::string name = info.is_file ? printable(info.manifest[i].name) : fmt::format("tensor {}", i);
     const std::string shape = info.is_file ? fmt::format("[{}]", fmt::join(info.manifest[i].shape, ", ")) : std::string();
     fmt::print("  {:<24} {:<8} {:>12} {:<16} {:>9.4f} bits  byte {:<10} {}\n", name, dtype_name(record.dtype), record.count,
-               shape, bits_per_number(record.bytes, record.count), record.offset, spec_text(record.params));
+               shape, bits_per_number(record.bytes, record.count), record.offset, codec_text(info, record));
   }
 }
 

@@ -138,6 +138,7 @@ struct UnitRecord {
 struct TensorRecord {
   uint64_t count = 0;
   DType dtype = DType::kFloat32;
+  uint8_t codec = 0;               // in the stream's table; what is by rule not coded by it (params) is said to have it too
   WireParams params;               // of its unit
   size_t unit = 0;                 // where it is coded,
   uint64_t start = 0;              // from this element of the unit
