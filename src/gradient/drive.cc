@@ -3,8 +3,7 @@
 //
 // y = R x for a randomized Hadamard rotation R; DRIVE sends sign(y) and one scale S, the receiver takes S R^-1 sign(y). DRIVE+
 // sends the side of a 2-means clustering of y on which each coordinate lies, and both centroids. S = |x|^2 / <y, q> is unbiased
-// under a uniform rotation, <y, q> / |q|^2 has the least error. Neither re-seeds: a block far beyond the limit is counted, not
-// repaired.
+// under a uniform rotation, <y, q> / |q|^2 has the least error.
 #include <algorithm>
 #include <bit>
 #include <numbers>
@@ -89,7 +88,6 @@ class OneBitCodec : public SegmentCodec {
       const double error2 = write_block(y, power_of_two(e), own_key(keys, shape, i), floats, bits);
       stats.norm2 += magnitude.sum_squares;
       stats.error2 += error2;
-      stats.over_limit += error2 > 4 * limit(params_) * magnitude.sum_squares;
       if (!all_zero(floats, floats_)) bits += (n + 7) / 8;
     }
     return static_cast<uint64_t>(bits - dst.data());

@@ -22,7 +22,7 @@ WireParams parse_eden(const Spec& spec) {
   const double bits = spec.number("bits", 1.0, 0.05, 8.0);
   p.rate = std::clamp(static_cast<uint32_t>(bits * kRateOne + 0.5), kMinRate, kMaxRate);
   p.scale = static_cast<ScaleKind>(spec.choice("scale", 0, kScales));
-  p.rounds = spec.has("rounds") ? static_cast<uint8_t>(spec.integer("rounds", 2, 1, kMostRounds)) : kAutoRounds;
+  p.rounds = spec.has("rounds") ? static_cast<uint8_t>(spec.integer("rounds", 2, 1, transform::kMaxRounds)) : kAutoRounds;
   const int64_t block = spec.integer("block", 4096, 64, 16384);
   if (!std::has_single_bit(static_cast<uint64_t>(block))) {
     spec.fail_at(spec.find("block")->position, str("block=", block, ": expected a power of two from 64 to 16384"));
@@ -58,7 +58,7 @@ std::unique_ptr<SegmentCodec> make_eden(const WireParams& p) {
   if (dither && !entropy) corrupt("dither without an entropy code");
   if (allocate && entropy) corrupt("a rate per block with an entropy code");
   if (p.log2_block < 6 || p.log2_block > (entropy ? 12 : 14)) corrupt("log2 of the block is ", p.log2_block);
-  if (p.rounds < 1 || p.rounds > kMostRounds) corrupt(p.rounds, " rounds, expected 1 to ", kMostRounds);
+  if (p.rounds < 1 || p.rounds > transform::kMaxRounds) corrupt(p.rounds, " rounds, expected 1 to ", transform::kMaxRounds);
   if (static_cast<int>(p.scale) > 2) corrupt("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2");
   if (p.rate < kMinRate || p.rate > kMaxRate) corrupt("rate ", p.rate, ", expected ", kMinRate, " to ", kMaxRate);
   if (dither && p.scale != ScaleKind::kUnbiased) corrupt("dither with a scale that is not unbiased");

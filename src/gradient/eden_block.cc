@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "gradient/eden.h"
-#include "kernels/hadamard.h"
+#include "kpd/base/error.h"
 #include "transform/rotation.h"
 
 namespace kpd::gradient {
@@ -71,6 +71,23 @@ double block_scale(ScaleKind kind, const BlockSums& s) {
 
 double block_error(double scale, const BlockSums& s) {
   return std::max(0.0, scale * scale * s.q2 - 2.0 * scale * s.dot + s.x2);
+}
+
+bool block_takes_three_rounds(const WireParams& params, const kernels::Magnitude& magnitude) {
+  if (params.rounds != 2 || (params.flags & kFlagSizedRounds) == 0 || (params.flags & kFlagDither) != 0) return false;
+  const double most = static_cast<double>(std::bit_cast<float>(magnitude.max_abs_bits));
+  return 16.0 * (most * most) >= magnitude.sum_squares;
+}
+
+int rounds_of_word(const WireParams& params, uint32_t word, uint64_t offset) {
+  if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", offset, ": scale word ", word, " has no exponent");
+  if (!three_rounds_of_word(word)) return params.rounds;
+  if ((params.flags & kFlagDither) != 0)
+    fail(ErrorCode::kCorruptData, "byte ", offset, ": a dithered block asks for a rotation of its own");
+  if (params.rounds != 2 || (params.flags & kFlagSizedRounds) == 0) {
+    fail(ErrorCode::kCorruptData, "byte ", offset, ": a block asks for three rounds, the record has ", params.rounds);
+  }
+  return 3;
 }
 
 double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const BlockKey& key, float* y) {

@@ -266,8 +266,6 @@ void EncodePlan::report(uint64_t stream_bytes, EncodeReport& report) const {
       report.norm2 += j.stats.norm2;
       report.error2 += j.stats.error2;
     }
-    report.reseeded += j.stats.reseeded;
-    report.over_limit += j.stats.over_limit;
     report.nonfinite += j.stats.nonfinite;
   }
 }

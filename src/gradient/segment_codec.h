@@ -24,8 +24,7 @@ namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
 inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rotates: by the size of what is coded
-inline constexpr int kMostRounds = 6;        // that a record may ask for
+inline constexpr uint8_t kAutoRounds = 0;          // in a record of a method that rotates: by the size of what is coded, see rounds_by_size()
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 struct SliceCode;  // gradient/eden_slices.h
@@ -85,7 +84,7 @@ inline uint64_t zero_nonfinite(std::span<float> x) {
 
 struct SegmentStats {
   double norm2 = 0, error2 = 0;
-  uint64_t reseeded = 0, over_limit = 0, nonfinite = 0;
+  uint64_t nonfinite = 0;
 };
 
 // Per-thread memory, grown on first use and then reused.

@@ -1,6 +1,7 @@
 // gradient: see units.h.
 #include "gradient/units.h"
 
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 
@@ -16,7 +17,14 @@ constexpr uint64_t kFlushBits = 36 * 8;
 
 }  // namespace
 
-uint8_t default_rounds(uint64_t count) { return count < 128 ? 5 : count < 512 ? 4 : count <= 4096 ? 3 : 2; }
+uint8_t rounds_by_size(const WireParams& params, uint64_t count) {
+  constexpr uint64_t kLong = 4096;
+  const uint64_t block = std::min(count, uint64_t{1} << params.log2_block);
+  if (block < 128) return 5;
+  if (block < 512) return 4;
+  if (block < kLong || count <= kLong || params.method == kDriveId || params.method == kDrivePlusId) return 3;
+  return 2;
+}
 
 bool rotates(uint8_t method) {
   return method == kEdenId || method == kDriveId || method == kDrivePlusId || method == kHadamardSqId || method == kKashinSqId;
@@ -41,7 +49,7 @@ WireParams resolve_record(const WireParams& record, uint64_t count) {
     p.param = 0;
   }
   if (rotates(p.method) && p.rounds == 0) {
-    p.rounds = default_rounds(count);
+    p.rounds = rounds_by_size(p, count);
     p.flags |= kFlagSizedRounds;
   }
   return p;

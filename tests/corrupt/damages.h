@@ -272,7 +272,8 @@ inline std::vector<Damage> payload_damages() {
   l.add("payload_long", kCorrupt, "the tensors end here", [](Bytes& s) { insert(s, payload_at(s), {1}); });
   l.add("record_cut", kCorrupt, "byte 53: expected 4 bytes of rate, 0 left", [](Bytes& s) { s.resize(record_at(s) + 2 + 4); });
   word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 63: byte 0: scale word 4 has no exponent", 0, 4);
-  word("attempt_without_scale", kCorrupt, "byte 0: scale word 3 has no exponent", 0, 3);
+  word("rounds_without_scale", kCorrupt, "byte 0: scale word 1 has no exponent", 0, 1);
+  word("three_rounds_of_five", kCorrupt, "byte 0: a block asks for three rounds, the record has 5", 0, 256u << 23 | 1);
   word("codes_of_a_zero_block", kCorrupt, "byte 67: the tensors end here", 0, 0);
   for (const char* spec : {"drive", "drive+", "sq:bits=2", "hadamard-sq:bits=2", "kashin-sq:bits=2", "terngrad"}) {
     l.with(spec);
@@ -281,6 +282,8 @@ inline std::vector<Damage> payload_damages() {
   }
   l.with("randk:bits=8");
   word("codes_of_a_zero_block_randk", kCorrupt, "byte 67: the tensors end here", 0, 0x80000000u);
+  l.with("eden:bits=1,rounds=2");
+  word("three_rounds_of_explicit", kCorrupt, "byte 0: a block asks for three rounds, the record has 2", 0, 256u << 23 | 1);
   l.with("eden:bits=1");
 
   l.with("eden:bits=2,allocate=energy,block=64");
@@ -325,7 +328,8 @@ inline std::vector<Damage> payload_damages() {
         entropy_stream({.flush = flush_of(2), .escapes = {9, -9, 9}}));
   l.raw("flush_of_no_block", kCorrupt, "byte ", entropy_stream({.word = 0, .flush = flush_of(0)}));
   l.with("eden:code=entropy,dither=shared,bits=2");
-  l.add("dither_reseeded", kCorrupt, "byte 0: a dithered block was re-seeded", [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
+  l.add("dither_rounds", kCorrupt, "byte 0: a dithered block asks for a rotation of its own",
+        [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
 
   const auto number = [&](const std::string& spec, const std::string& name, size_t at, float v, const std::string& part) {
     l.with(spec);

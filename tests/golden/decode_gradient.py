@@ -278,15 +278,15 @@ def step_table(parameter, dither):
 
 # ---------------------------------------------------------------- 4 Random numbers
 
-SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER, PACKETS = 0, 4, 8, 9, 10, 11, 20
+SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER, PACKETS = 0, 8, 16, 17, 18, 19, 20
 MASK = (1 << 32) - 1
 
 
-def random_words(key, block, attempt, purpose, n):
+def random_words(key, block, purpose, n):
     """4.2: the first n words, as uint64."""
     count = (n + 3) // 4
     c0 = np.arange(count, dtype=np.uint64)
-    c1 = np.full(count, attempt * 65536 + purpose, dtype=np.uint64)
+    c1 = np.full(count, purpose, dtype=np.uint64)
     c2 = np.full(count, block & MASK, dtype=np.uint64)
     c3 = np.full(count, block >> 32, dtype=np.uint64)
     k0, k1 = key & MASK, key >> 32
@@ -298,8 +298,8 @@ def random_words(key, block, attempt, purpose, n):
     return np.stack([c0, c1, c2, c3], axis=1).reshape(-1)[:n]
 
 
-def random_bits(key, block, attempt, purpose, n):
-    words = random_words(key, block, attempt, purpose, (n + 31) // 32)
+def random_bits(key, block, purpose, n):
+    words = random_words(key, block, purpose, (n + 31) // 32)
     j = np.arange(n)
     return ((words[j // 32] >> (j % 32).astype(np.uint64)) & np.uint64(1)).astype(bool)
 
@@ -334,11 +334,22 @@ def gain(n, rounds):
     return g * math.sqrt(n) if rounds % 2 else g
 
 
+SQRT_HALF = F32(math.sqrt(0.5))
+
+
 def negate(y, bits):
     return np.where(bits, -y, y)
 
 
-def unrotate(y, rounds, key, block, attempt, f):
+def mirror_pairs(y):
+    """Its own inverse."""
+    half, n = len(y) // 2, len(y)
+    a, b = y[:half].copy(), y[n - half:][::-1].copy()
+    y[:half] = (a + b) * SQRT_HALF
+    y[n - half:] = ((a - b) * SQRT_HALF)[::-1]
+
+
+def unrotate(y, rounds, key, block, f):
     """The inverse of R times the float f."""
     n = len(y)
     y = y.copy()
@@ -348,15 +359,16 @@ def unrotate(y, rounds, key, block, attempt, f):
         if m == n:
             hadamard(y)
         else:
+            mirror_pairs(y)
             last = y[n - m:].copy()
             hadamard(last)
-            y[n - m:] = negate(last * c, random_bits(key, block, attempt, SECOND_SIGNS + r, m))
+            y[n - m:] = negate(last * c, random_bits(key, block, SECOND_SIGNS + r, m))
             first = y[:m].copy()
             hadamard(first)
             y[:m] = first * c
         if r == 0:
             y = y * f
-        y = negate(y, random_bits(key, block, attempt, SIGNS + r, n))
+        y = negate(y, random_bits(key, block, SIGNS + r, n))
     return y
 
 
@@ -407,20 +419,23 @@ def read_plane(r, n):
 
 # ---------------------------------------------------------------- 6 Scale word
 
-def check_word(word):
+def check_word(word, record):
     require(word == 0 or word >> 23 != 0, f"scale word {word:#x} has no exponent")
+    may_ask = record.get("sized") and record["rounds"] == 2 and not record["flags"] & 2
+    require(may_ask or not word & 1, "a scale word asks for three rounds where it may not")
     return word
 
 
 def scale_of(word):
-    return math.ldexp(1 + ((word >> 2) & 0x1FFFFF) * 2.0 ** -21, (word >> 23) - 256)
+    return math.ldexp(1 + ((word >> 1) & 0x3FFFFF) * 2.0 ** -22, (word >> 23) - 256)
 
 
 def finish_eden_block(y, record, keys, block, word, largest, share=1.0):
     """`share`: coded coordinates divided by those that arrived (13.2)."""
-    n, s, g = len(y), scale_of(word) * share, gain(len(y), record["rounds"])
+    rounds = 3 if word & 1 else record["rounds"]
+    n, s, g = len(y), scale_of(word) * share, gain(len(y), rounds)
     f = s / g
-    where = (record["rounds"], keys["rotation"], block.number, word & 3)
+    where = (rounds, keys["rotation"], block.number)
     if (s * largest) * math.sqrt(n) < 2.0 ** 126 and 2.0 ** -90 < f < 2.0 ** 100:
         return unrotate(y, *where, F32(f))
     return saturated(unrotate(y, *where, F32(1)).astype(np.float64) * f)
@@ -438,7 +453,7 @@ def eden_fixed_parts(n, rate):
 
 
 def decode_eden_fixed(r, record, keys, blocks):
-    words = [check_word(r.number("I")) for _ in blocks]
+    words = [check_word(r.number("I"), record) for _ in blocks]
     rates = [record["rate"]] * len(blocks)
     if record["flags"] & 4:
         units = [r.number("B") for _ in blocks]
@@ -461,7 +476,7 @@ def decode_eden_fixed(r, record, keys, blocks):
             largest = max(largest, float(levels[-1]))
         y = np.concatenate(coded)
         if kept < block.n:
-            start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+            start = (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * block.n) >> 32
             whole = np.zeros(block.n, dtype=F32)
             whole[(start + np.arange(kept)) % block.n] = y
             y = whole
@@ -508,13 +523,13 @@ class Rans:
 def dither_sections(table, keys, block):
     """8.3: [(first, count, class)] in the order of the runs."""
     n_sections = (block.n + 127) // 128
-    words = random_words(keys["own"], block.number, 0, WINDOW, n_sections)
+    words = random_words(keys["own"], block.number, WINDOW, n_sections)
     sections = [(128 * k, min(128, block.n - 128 * k), (int(w) * table.classes) >> 32) for k, w in enumerate(words)]
     return sorted(sections, key=lambda s: s[2])  # stable: by place within a class
 
 
 def dither_offsets(table, keys, block, sections):
-    words = random_words(keys["own"], block.number, 0, DITHER, (block.n + 1) // 2)
+    words = random_words(keys["own"], block.number, DITHER, (block.n + 1) // 2)
     unit = F32(1) / F32(65536 * table.classes)
     offsets = np.zeros(block.n, dtype=F32)
     for first, count, c in sections:
@@ -527,9 +542,7 @@ def dither_offsets(table, keys, block, sections):
 def decode_eden_entropy(r, record, keys, blocks):
     dither = bool(record["flags"] & 2)
     table = step_table(record["param"], dither)
-    words = [check_word(r.number("I")) for _ in blocks]
-    if dither:
-        require(all(w & 3 == 0 for w in words), "a dithered block was re-seeded")
+    words = [check_word(r.number("I"), record) for _ in blocks]
     low = {}
     for block, word in zip(blocks, words):
         if word != 0:
@@ -593,16 +606,16 @@ def emit(y, factor):
 
 def undo_rotation(y, record, keys, block):
     g = gain(len(y), record["rounds"])
-    return unrotate(y, record["rounds"], keys["rotation"], block.number, 0, F32(1.0 / g))
+    return unrotate(y, record["rounds"], keys["rotation"], block.number, F32(1.0 / g))
 
 
 def window(keys, block, n):
-    return (int(random_words(keys["own"], block.number, 0, WINDOW, 1)[0]) * n) >> 32
+    return (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * n) >> 32
 
 
 def subset(keys, block, n, k):
     """Algorithm S."""
-    chosen, words = [], random_words(keys["own"], block.number, 0, WINDOW, n)
+    chosen, words = [], random_words(keys["own"], block.number, WINDOW, n)
     for i in range(n):
         if len(chosen) < k and (int(words[i]) * (n - i)) >> 32 < k - len(chosen):
             chosen.append(i)
@@ -933,13 +946,23 @@ def read_codec_table(r, n_tensors):
     return assigned, records
 
 
+def rounds_by_size(record, count):
+    """2.5, rounds 0 of a record."""
+    block = min(count, 1 << record["log2_block"])
+    if block < 128:
+        return 5
+    if block < 512:
+        return 4
+    return 3 if block < 4096 or count <= 4096 or record["method"] in (3, 4) else 2
+
+
 def resolve(record, count):
     """2.5: how a unit of `count` elements under this codec is coded."""
     p = dict(record, flags=record["flags"] & ~JOIN)
     if p["method"] == 2 and p["flags"] & 3 == 1 and count * p["rate"] < 36 * 8 * 65536:
         p["flags"], p["param"] = p["flags"] - 1, 0
     if p["method"] in ROTATING and p["rounds"] == 0:
-        p["rounds"] = 5 if count < 128 else 4 if count < 512 else 3 if count <= 4096 else 2
+        p["rounds"], p["sized"] = rounds_by_size(p, count), True
     return p
 
 
@@ -1116,7 +1139,7 @@ class CodeGroup:
                 continue
             y = self.coded[k]
             if self.kept[k] < block.n:
-                start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+                start = (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * block.n) >> 32
                 y = np.zeros(block.n, dtype=F32)
                 y[(start + np.arange(self.kept[k])) % block.n] = self.coded[k]
             bound = float(F32(self.largest[k]) + F32(self.table.step)) if self.table else self.largest[k]
@@ -1166,7 +1189,7 @@ def read_payload(groups, residue, packets, payload):
 def packet_classes(secret, ids, packets):
     """The class of each packet: a permutation."""
     own = derive(secret, ids, ids["client"], 0, 1)
-    words, classes = random_words(own, 0, 0, PACKETS, packets), list(range(packets))
+    words, classes = random_words(own, 0, PACKETS, packets), list(range(packets))
     for i in range(packets - 1):
         j = i + (int(words[i]) * (packets - i) >> 32)
         classes[i], classes[j] = classes[j], classes[i]
@@ -1188,7 +1211,7 @@ def decode_packets(parts, secret, manifest):
             if record["method"] != 2:
                 tensors[-1]["parts"].append(DECODERS[record["method"]](r, record, None, blocks))
                 continue
-            groups.append(CodeGroup(index, record, blocks, [check_word(r.number("I")) for _ in blocks], codes))
+            groups.append(CodeGroup(index, record, blocks, [check_word(r.number("I"), record) for _ in blocks], codes))
             codes += groups[-1].count
     count = r.number("I")
     require(count == 0 if codes == 0 else 1 <= count <= max(1, codes // 4), "number of packets")

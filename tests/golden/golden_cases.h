@@ -51,6 +51,7 @@ inline std::vector<GoldenTensor> mixes(std::initializer_list<uint64_t> counts) {
 
 inline std::vector<GoldenCase> golden_cases() {
   const auto wide = mixes({64, 4096, 5000}), narrow = mixes({70, 1024, 1500}), many_blocks = mixes({9000});
+  const std::vector<GoldenTensor> few = {{9000, Fill::kSparse}, {12288, Fill::kSpike}};
   const std::vector<GoldenTensor> edges = {{100, Fill::kZero}, {1000, Fill::kSparse}, {512, Fill::kSpike},
                                            {300, Fill::kTiny}, {300, Fill::kHuge},    {1024, Fill::kHuge}};
   return {
@@ -76,6 +77,8 @@ inline std::vector<GoldenCase> golden_cases() {
       {"eden-norm", "eden:bits=0.7,scale=norm", narrow},
       {"eden-rounds1", "eden:bits=1,rounds=1", narrow},
       {"eden-rounds3", "eden:bits=2,rounds=3", narrow},
+      {"eden-rounds6", "eden:bits=2,rounds=6", narrow},
+      {"eden-three-rounds", "eden:bits=1", few},  // asked for by the blocks' scale words
       {"eden-block64", "eden:bits=1,block=64", many_blocks},
       {"eden-block16384", "eden:bits=0.5,block=16384", mixes({20000})},
       {"eden-allocate", "eden:bits=1.5,block=512,allocate=energy", {{9000, Fill::kFalling}, {70}}},
@@ -96,6 +99,7 @@ inline std::vector<GoldenCase> golden_cases() {
       {"entropy-escapes-b4", "eden:code=entropy,bits=4", mixes({8191}), false, 14},  // seeds with escapes
       {"entropy-escapes-b6", "eden:code=entropy,bits=6", mixes({8191}), false, 3},
       {"dither-escapes-b5", "eden:code=entropy,dither=shared,bits=5", mixes({8191}), false, 58},
+      {"entropy-three-rounds", "eden:code=entropy,bits=2", few},
       {"entropy-block64", "eden:code=entropy,bits=2,block=64", many_blocks},
       {"entropy-edges", "eden:code=entropy,bits=1,block=256", edges},
       {"dither-b1", "eden:code=entropy,dither=shared,bits=1", wide},

@@ -306,7 +306,7 @@ TEST(Peers, SubsetsAreExactDistinctAndUniform) {
   std::vector<int> hits(kN);
   constexpr int kSeeds = 2000;
   for (uint64_t s = 0; s < kSeeds; ++s) {
-    peers::choose_subset({s, 1, 0}, kN, kKept, indices);
+    peers::choose_subset({s, 1}, kN, kKept, indices);
     for (uint32_t i = 0; i < kKept; ++i) {
       ASSERT_LT(indices[i], kN);
       ASSERT_TRUE(i == 0 || indices[i] > indices[i - 1]);

@@ -29,8 +29,6 @@ class MessageChannel final : public Channel {
     decoder_.decode(std::span(message_).first(bytes), ids, tensor_spans<float>(manifest_, received), &decoded);
     figures.wire_bytes += bytes;
     figures.elements += x.size();
-    figures.reseeded += encoded.reseeded;
-    figures.over_limit += encoded.over_limit;
     figures.saturated += decoded.saturated;
     return true;
   }
@@ -99,8 +97,6 @@ class PacketChannel final : public Channel {
     figures.packet_overhead_bytes += set.overhead_bytes;
     figures.wire_bytes += set.total_bytes();
     figures.elements += x.size();
-    figures.reseeded += encoded.reseeded;
-    figures.over_limit += encoded.over_limit;
     figures.saturated += decoded.saturated;
     return came;
   }

@@ -28,8 +28,6 @@ void report_json(const EncodeArgs& args, const gradient::Codec& codec, const gra
   object["wire_bits_per_coordinate"] = bits;
   object["vnmse"] = report.vnmse();
   object["blocks"] = report.blocks;
-  object["reseeded"] = report.reseeded;
-  object["over_limit"] = report.over_limit;
   object["nonfinite"] = report.nonfinite;
   object["seed"] = seed;
   object["seconds"] = seconds;
@@ -83,10 +81,6 @@ int run_encode(const EncodeArgs& args) {
   fmt::print("{}: {} numbers in {} tensor{}, {} bytes, {:.4f} bits per number (all bytes), vnmse {:.5g}, seed {}, {:.3f} s\n",
              args.out, report.elements, tensors.manifest.size(), tensors.manifest.size() == 1 ? "" : "s", stream.size(), bits,
              report.vnmse(), seed, seconds);
-  if (report.reseeded != 0 || report.over_limit != 0) {
-    fmt::print("  rotations drawn again: {} of {} blocks; {} stay beyond 4 x the error limit\n", report.reseeded, report.blocks,
-               report.over_limit);
-  }
   if (report.nonfinite != 0) fmt::print("  NaN or Inf: {} numbers ({})\n", report.nonfinite, args.nonfinite);
   return kExitOk;
 }

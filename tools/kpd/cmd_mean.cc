@@ -203,7 +203,9 @@ void add_options(CLI::App& app, MeanArgs& args) {
   add(app, "--weights", args.weights, "W1,W2,...",
       "one weight a client (default: equal); with --comm one a rank, whole numbers from 1");
   add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32)");
-  add(app, "--synthetic", args.synthetic, "NAME", "make the vectors: lognormal, normal, exponential or sparse:K");
+  add(app, "--synthetic", args.synthetic, "NAME",
+      "make the vectors: lognormal, normal, exponential, sparse:K, halves:R (normal, the second half times R) or "
+      "blocks:R1,R2,... (normal, equal parts times R1, R2, ...)");
   add(app, "--dim", args.dim, "D", "numbers in each synthetic vector (default 65536)");
   add(app, "--clients", args.clients, "N", "synthetic clients (default 10); not with --comm");
   add(app, "--correlation", args.correlation, "R", "of the synthetic clients, 0 to 1 (default 0; 1: identical)");

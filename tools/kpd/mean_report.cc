@@ -98,8 +98,6 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   object["threads"] = plan.threads;
   object["isa"] = active_isa();
   object["seed"] = plan.seed;
-  object["reseeded"] = figures.reseeded;
-  object["over_limit"] = figures.over_limit;
   object["saturated"] = figures.saturated;
   if (plan.loss) {
     object["loss"] = plan.loss->fraction;
@@ -154,9 +152,8 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
       fmt::print("{}: {} groups of blocks of which nothing came, though something came of their messages\n",
                  plan.codec_texts[k], f.groups_lost);
     }
-    if (f.reseeded + f.over_limit + f.saturated == 0) continue;
-    fmt::print("{}: {} rotations drawn again, {} blocks beyond 4 x the limit, {} decoded numbers clamped to the float range\n",
-               plan.codec_texts[k], f.reseeded, f.over_limit, f.saturated);
+    if (f.saturated == 0) continue;
+    fmt::print("{}: {} decoded numbers clamped to the float range\n", plan.codec_texts[k], f.saturated);
   }
 }
 

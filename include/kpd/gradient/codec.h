@@ -38,11 +38,13 @@ struct WireParams {
   bool operator==(const WireParams&) const = default;
   double bits() const { return rate / 65536.0; }
 };
-inline constexpr uint16_t kFlagEntropy = 1;      // code=entropy
-inline constexpr uint16_t kFlagDither = 2;       // dither=shared
-inline constexpr uint16_t kFlagAllocate = 4;     // a rate per block travels in the segment
-inline constexpr uint16_t kFlagSizedRounds = 8;  // in memory only: rounds follow from the size; a block may ask for 3
-inline constexpr uint16_t kFlagJoin = 16;        // tensors shorter than a block are coded together
+inline constexpr uint16_t kFlagEntropy = 1;   // code=entropy
+inline constexpr uint16_t kFlagDither = 2;    // dither=shared
+inline constexpr uint16_t kFlagAllocate = 4;  // a rate per block travels in the segment
+// In memory only: rounds follow from the size (no `rounds` was given); an eden block whose size asks for 2 may ask for 3 in its
+// scale word.
+inline constexpr uint16_t kFlagSizedRounds = 8;
+inline constexpr uint16_t kFlagJoin = 16;  // tensors shorter than a block are coded together
 
 // One row of the table of methods.
 struct MethodRow {

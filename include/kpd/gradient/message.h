@@ -72,9 +72,7 @@ struct EncodeReport {
   double norm2 = 0;   // sum of squares of the input
   double error2 = 0;  // sum of squares of (decoded - input), by S^2|q|^2 - 2S<y,q> + |y|^2
   uint64_t blocks = 0;
-  uint64_t reseeded = 0;    // attempts beyond the first, summed
-  uint64_t over_limit = 0;  // blocks whose error stays beyond 4 x the limit after the last attempt
-  uint64_t nonfinite = 0;   // elements
+  uint64_t nonfinite = 0;  // elements
   double vnmse() const { return norm2 > 0 ? error2 / norm2 : 0; }
 };
 
