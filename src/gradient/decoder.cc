@@ -1,5 +1,5 @@
-// gradient: decoding of messages (message.h). Everything that can be checked without decoding is checked before a caller's memory
-// is touched.
+// gradient: decoding of messages (message.h). Everything that can be checked without decoding is checked before a caller's
+// memory is touched.
 #include <algorithm>
 #include <cmath>
 #include <functional>

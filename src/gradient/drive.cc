@@ -11,6 +11,7 @@
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
+#include "kpd/quant/sphere.h"
 
 namespace kpd::gradient {
 namespace {
@@ -21,7 +22,12 @@ constexpr double kUnbiasedLimit = std::numbers::pi / 2 - 1;
 constexpr double kBiasedLimit = 1 - 2 / std::numbers::pi;
 constexpr int kLloydIterations = 3;  // as the authors' code
 
-double limit(const WireParams& params) { return params.scale == ScaleKind::kUnbiased ? kUnbiasedLimit : kBiasedLimit; }
+double limit(const WireParams& params, uint64_t count = 0) {
+  const bool biased = params.scale == ScaleKind::kBiased;
+  if (count == 0) return biased ? kBiasedLimit : kUnbiasedLimit;
+  const uint32_t n = usual_block(params, count);
+  return biased ? quant::sphere_one_bit_biased_vnmse(n, n) : quant::sphere_one_bit_unbiased_vnmse(n, n);
+}
 
 // One bit per y[i] at dst: 1 above the threshold, 0 below; on it a random bit, bit i % 32 of word i / 32 of Purpose::kTies.
 void write_sides(std::span<const float> y, float threshold, const transform::BlockKey& own, uint8_t* dst) {

@@ -7,7 +7,6 @@
 
 #include "kpd/base/error.h"
 #include "kpd/quant/gaussian_step.h"
-#include "kpd/quant/lloyd_max.h"
 
 namespace kpd::gradient {
 namespace {
@@ -71,25 +70,6 @@ std::unique_ptr<SegmentCodec> make_eden(const WireParams& p) {
 
 }  // namespace
 
-double eden_limit(const WireParams& p) {
-  double cos2 = 0;
-  if ((p.flags & kFlagEntropy) != 0) {
-    const auto step = quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0);
-    if (step->dither) return step->dither_vnmse();
-    cos2 = step->cos2();
-  } else {
-    cos2 = quant::fixed_rate_expected_q2(p.bits());
-  }
-  switch (p.scale) {
-    case ScaleKind::kBiased:
-      return quant::biased_vnmse(cos2);
-    case ScaleKind::kNorm:
-      return quant::norm_vnmse(cos2);
-    default:
-      return quant::unbiased_vnmse(cos2);
-  }
-}
-
 void throw_nonfinite(std::span<const float> x, uint64_t offset) {
   size_t i = 0;
   while (i + 1 < x.size() && std::isfinite(x[i])) ++i;
@@ -106,7 +86,9 @@ MethodEntry eden_entry() {
            {"bits", "code", "scale", "rounds", "block", "dither", "allocate"}},
           parse_eden,
           make_eden,
-          eden_limit};
+          eden_limit,
+          kRatesPerBit,
+          8};
 }
 
 }  // namespace kpd::gradient

@@ -17,7 +17,13 @@ MethodEntry eden_entry();
 std::unique_ptr<SegmentCodec> make_eden_fixed(const WireParams& params);
 [[noreturn]] void throw_nonfinite(std::span<const float> x, uint64_t offset);
 std::unique_ptr<SegmentCodec> make_eden_entropy(const WireParams& params);
-double eden_limit(const WireParams& params);
+// Expected relative error of a tensor of n elements; n = 0: the limit of large dimension. eden_limit.cc.
+double eden_limit(const WireParams& params, uint64_t n = 0);
+// True for an entropy code below half a bit: ||x|| / (sqrt(n) E[Z Q(Z)]) is its unbiased scale, since <y,q> may be 0 there.
+bool has_constant_scale(const WireParams& params);
+// True for an entropy code whose codes of `count` elements are expected to be shorter than the head of their flush, 36 bytes:
+// the fixed code of the same rate takes its place. Not with dither, whose rotation is common to all clients.
+bool takes_fixed_code(const WireParams& params, uint64_t count);
 
 inline constexpr uint32_t kRateOne = 65536;  // WireParams::rate of one bit
 inline constexpr uint32_t kMinRate = 3277;   // .05 bit

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "gradient/eden.h"
+#include "kernels/hadamard.h"
 #include "kpd/base/error.h"
+#include "kpd/coding/rans.h"
 #include "transform/rotation.h"
 
 namespace kpd::gradient {
@@ -16,6 +18,16 @@ void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t bl
   if (block >= shape.n_blocks) return;
   const char* const at = reinterpret_cast<const char*>(segment + shape.block_offset(block));
   for (size_t line = 0; line < shape.block_length(block) * sizeof(float); line += 64) __builtin_prefetch(at + line, 0, 2);
+}
+
+bool has_constant_scale(const WireParams& p) {
+  return (p.flags & kFlagEntropy) != 0 && p.scale == ScaleKind::kUnbiased && p.rate < kRateOne / 2;
+}
+
+bool takes_fixed_code(const WireParams& p, uint64_t count) {
+  constexpr uint64_t kHeadBits = 8 * (coding::kRansStateBytes + 4);  // the states and the length of the flush
+  if ((p.flags & (kFlagEntropy | kFlagDither)) != kFlagEntropy || p.rate == 0) return false;  // rate 0 is refused elsewhere
+  return count < ((kHeadBits << 16) + p.rate - 1) / p.rate;
 }
 
 uint32_t rate_of_units(uint8_t units) { return (units * kRateOne + 10) / 20; }

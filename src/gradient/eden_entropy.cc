@@ -24,10 +24,9 @@ using quant::GaussianStep;
 using transform::BlockKey;
 using transform::Purpose;
 
-inline constexpr size_t kSection = 128;                    // coordinates that share a class of dither
-inline constexpr size_t kMaxSections = 64;                 // of the longest block, 8191
-inline constexpr size_t kMaxClasses = 16;                  // GaussianStep::n_classes
-inline constexpr uint32_t kClosedFormRate = kRateOne / 2;  // below, S = (|x|/sqrt n) / E[Z Q(Z)], which cannot be infinite
+inline constexpr size_t kSection = 128;     // coordinates that share a class of dither
+inline constexpr size_t kMaxSections = 64;  // of the longest block, 8191
+inline constexpr size_t kMaxClasses = 16;   // GaussianStep::n_classes
 
 class EdenEntropy final : public SegmentCodec {
  public:
@@ -40,6 +39,7 @@ class EdenEntropy final : public SegmentCodec {
     }
     decoded_values_ = step_->values;
     decoded_values_.resize(size_t{step_->n_indices} + (size_t{1} << step_->raw_bits), 0.0f);  // an escape's is put in later
+    if (has_constant_scale(p)) block_zq_ = step_->sphere_zq(1u << p.log2_block);
     max_level_ = 0;
     for (const float v : step_->values) max_level_ = std::max(max_level_, std::fabs(v));
     slice_code_ = {0, step_.get(), &encode_tables_[0], &decode_tables_[0]};
@@ -224,8 +224,9 @@ class EdenEntropy final : public SegmentCodec {
     sums.dot = dots.ab / u;
     sums.q2 = dots.bb;
     double scale = block_scale(params_.scale, sums);
-    if (params_.scale == ScaleKind::kUnbiased && params_.rate < kClosedFormRate) {
-      scale = std::sqrt(x2 / static_cast<double>(n)) / step_->expected_zq;
+    if (has_constant_scale(params_)) {
+      const double zq = n == size_t{1} << params_.log2_block ? block_zq_ : step_->sphere_zq(static_cast<uint32_t>(n));
+      scale = std::sqrt(x2 / static_cast<double>(n)) / zq;
     }
     const uint32_t word = make_scale_word(scale, three_rounds);
     return {word, x2, block_error(scale_of_word(word), sums)};
@@ -435,6 +436,7 @@ class EdenEntropy final : public SegmentCodec {
 
   WireParams params_;
   std::shared_ptr<const GaussianStep> step_;
+  double block_zq_ = 0;  // E[Z Q(Z)] of a whole block, where it makes the scale
   float max_level_ = 0;
   std::vector<float> decoded_values_;  // of symbol << raw_bits | raw
   std::vector<coding::RansEncodeTable> encode_tables_;

@@ -31,10 +31,11 @@ ScaleKind parse_scale(const Spec& spec);                                        
 
 // --- fields of a hostile record: each throws Error(kCorruptData) "METHOD: FIELD VALUE, expected ...".
 void check_field(std::string_view method, std::string_view field, uint64_t value, uint64_t min, uint64_t max);
-// log2_block in range, rounds in 1..6 (`rotates`) or 0, no flags but rounds by size, scale kind unbiased unless `scales`, param
-// and rate in range.
+// log2_block in range, rounds in 1..6 (`rotates`) or 0, no flags but `flags` and rounds by size, scale kind unbiased unless
+// `scales`, param and rate in range.
 struct FieldLimits {
   bool rotates = false, scales = false;
+  unsigned flags = 0;
   uint64_t min_rate = 0, max_rate = 0;
   uint64_t min_param = 0, max_param = 0;
 };

@@ -23,8 +23,9 @@
 namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
+inline constexpr int kRatesPerBit = 20;      // of methods whose rate need not be whole
 inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 0;          // in a record of a method that rotates: by the size of what is coded, see rounds_by_size()
+inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rotates: by the size, see rounds_by_size()
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 struct SliceCode;  // gradient/eden_slices.h
@@ -58,6 +59,10 @@ struct SegmentShape {
 // How many segments a tensor of `count` elements has, and the i-th.
 uint64_t segment_count(uint64_t count, uint32_t block);
 SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index);
+// The length of most blocks and of the longest block of a tensor of `count` elements; 2^log2_block for count = 0, which stands
+// for a large one.
+uint32_t usual_block(const WireParams& params, uint64_t count);
+uint32_t longest_block(const WireParams& params, uint64_t count);
 
 // Philox keys of one unit. `rotation` may be shared by all clients (dither=shared); `own` never is. Ties, stochastic
 // rounding, windows and dither draw from `own`, signs from `rotation`.
@@ -157,12 +162,15 @@ struct MethodEntry {
   // Checks fields read from a hostile stream, of which rounds were resolved: throws Error(kCorruptData) with what was expected,
   // else makes the codec.
   std::unique_ptr<SegmentCodec> (*make)(const WireParams& params);
-  double (*limit_vnmse)(const WireParams& params);
+  // Of the resolved params of a tensor of `count` elements, 0: a large one (Codec::limit_vnmse).
+  double (*limit_vnmse)(const WireParams& params, uint64_t count);
+  // Rates that Codec::with_bits tries: multiples of 1 / rates_per_bit up to max_bits; 0: the method has no key `bits`.
+  int rates_per_bit = 0, max_bits = 0;
 };
 const std::vector<MethodEntry>& registry();
 
-// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask
-// for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
+// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot
+// ask for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
 class CodecCache {
  public:
   static constexpr size_t kMaxCodecs = 64;

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/utf8.h"
+#include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "kpd/base/hash.h"
 
@@ -181,8 +182,7 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, bool control) 
   info.header_bytes = r.u32("header length");
   info.n_tensors = r.u32("number of tensors");
   info.total_bytes = r.u64("total length");
-  const uint64_t fixed =
-      info.is_file ? kFileHeaderBytes : kMessageHeaderBytes + (info.is_authenticated ? kMacBytes : 0);
+  const uint64_t fixed = info.is_file ? kFileHeaderBytes : kMessageHeaderBytes + (info.is_authenticated ? kMacBytes : 0);
   if (info.header_bytes < fixed) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " is too short"));
   }

@@ -165,7 +165,7 @@ MethodEntry terngrad_entry() {
            {"block", "clip"}},
           parse,
           make,
-          [](const WireParams&) { return std::numeric_limits<double>::quiet_NaN(); }};
+          [](const WireParams&, uint64_t) { return std::numeric_limits<double>::quiet_NaN(); }};
 }
 
 }  // namespace kpd::gradient

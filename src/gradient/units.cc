@@ -5,6 +5,7 @@
 #include <bit>
 #include <cfloat>
 
+#include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
 
@@ -12,8 +13,6 @@ namespace kpd::gradient {
 namespace {
 
 constexpr uint8_t kEdenId = 2;
-// A rANS flush has 8 states of 4 bytes and its length: below so many bits of codes it is most of a segment.
-constexpr uint64_t kFlushBits = 36 * 8;
 
 }  // namespace
 
@@ -42,9 +41,7 @@ WireParams exact_params(DType dtype) {
 WireParams resolve_record(const WireParams& record, uint64_t count) {
   WireParams p = record;
   p.flags &= static_cast<uint16_t>(~kFlagJoin);
-  // A dithered code is exempt: it is summed in rotated form, which has no fixed code.
-  if (p.method == kEdenId && (p.flags & (kFlagEntropy | kFlagDither)) == kFlagEntropy && count < (kFlushBits << 16) &&
-      count * p.rate < (kFlushBits << 16)) {
+  if (takes_fixed_code(p, count)) {
     p.flags &= static_cast<uint16_t>(~kFlagEntropy);
     p.param = 0;
   }
@@ -141,7 +138,8 @@ uint64_t decode_into(const Units& units, const Unit& unit, const SegmentShape& s
   if (unit.n_pieces == 1) {
     const std::span<float> out = dst[unit.tensor];
     if (unit.params.method == kExactId && out.empty()) return 0;
-    return unit.codec->decode(bytes, shape, keys, weight, accumulate, out.subspan(shape.first_element, shape.elements), scratch);
+    return unit.codec->decode(bytes, shape, keys, weight, accumulate, out.subspan(shape.first_element, shape.elements),
+                              scratch);
   }
   if (scratch.unscaled.size() < shape.elements) scratch.unscaled.resize(shape.elements);
   const std::span<float> values(scratch.unscaled.data(), shape.elements);

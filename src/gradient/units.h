@@ -66,10 +66,10 @@ class Units {
 
  private:
   struct Joined {
-    uint64_t count = 0;      // elements of all members
-    uint32_t members = 0;    // of all,
-    uint32_t placed = 0;     // so far
-    uint32_t unit = 0;       // once it has a place
+    uint64_t count = 0;    // elements of all members
+    uint32_t members = 0;  // of all,
+    uint32_t placed = 0;   // so far
+    uint32_t unit = 0;     // once it has a place
   };
   void add_unit(uint32_t tensor, uint64_t count, uint8_t record, const WireParams& params, CodecCache& codecs);
   std::vector<Unit> list_;

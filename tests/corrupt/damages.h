@@ -91,7 +91,8 @@ inline std::vector<Damage> frame_damages() {
   l.add("header_takes_table", kCorrupt, "byte 45: header extension cut short", [](Bytes& s) { store_u32(s.data() + 8, 50); });
   l.add("tensors_all_ones", kLimit, "byte 12: 4294967295 tensors, the limit is 1048576",
         [](Bytes& s) { store_u32(s.data() + 12, ~0u); });
-  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit a header of 45 bytes", [](Bytes& s) { store_u32(s.data() + 12, 1000000); });
+  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit a header of 45 bytes",
+        [](Bytes& s) { store_u32(s.data() + 12, 1000000); });
   l.add("one_tensor_too_many", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 2); });
   l.add("no_tensor", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 0); });
   l.add("tensor_missing", kCorrupt, "byte 32: 1 codecs for 0 tensors", [](Bytes& s) {
@@ -171,9 +172,8 @@ inline std::vector<Damage> table_damages() {
   using namespace detail;
   List l("float32");
   const std::vector<std::string> two = {"float32", "eden:bits=1,join=0"};
-  const auto runs = [&](const std::string& name, const std::string& part, const std::vector<std::string>& codecs, const Bytes& b) {
-    l.raw(name, kCorrupt, part, table_stream(codecs, b));
-  };
+  const auto runs = [&](const std::string& name, const std::string& part, const std::vector<std::string>& codecs,
+                        const Bytes& b) { l.raw(name, kCorrupt, part, table_stream(codecs, b)); };
   runs("table_no_codec", "byte 71: no codec for 3 tensors", {}, {});
   runs("table_more_codecs_than_tensors", "byte 71: 4 codecs for 3 tensors", {"float32", "bf16", "drive", "sq"}, {0, 3});
   runs("table_same_codec_twice", "byte 87: codec 1 is that of another number too", {"float32", "float32"}, {0, 1, 1, 2});
@@ -183,7 +183,8 @@ inline std::vector<Damage> table_damages() {
   runs("table_run_beyond", "byte 102: a run of 4 tensors, expected 1 to 3", two, {0, 4});
   runs("table_second_run_beyond", "byte 104: a run of 3 tensors, expected 1 to 2", two, {0, 1, 1, 3});
   runs("table_run_of_2_62", "expected 1 to 3", two, {0, 255, 255, 255, 255, 255, 255, 255, 255, 0x7f});
-  runs("table_run_never_ends", "byte 102: the length of a run of tensors is not written in the fewest bytes", two, Bytes(12, 255));
+  runs("table_run_never_ends", "byte 102: the length of a run of tensors is not written in the fewest bytes", two,
+       Bytes(12, 255));
   l.damages.back().bytes[101] = 0;
   seal(l.damages.back().bytes);
   runs("table_run_padded", "byte 102: the length of a run of tensors is not written in the fewest bytes", two, {0, 0x83, 0});
@@ -246,7 +247,8 @@ inline std::vector<Damage> record_damages() {
   u8("entropy_block_13", kCorrupt, "log2 of the block is 13", 1, 13);
   l.with("eden:code=entropy,dither=shared,bits=1");
   u8("dither_biased", kCorrupt, "dither with a scale that is not unbiased", 3, 1);
-  u16("dither_joins", kCorrupt, "only methods with a rotation of one client's own join", kFlagEntropy | kFlagDither | kFlagJoin);
+  u16("dither_joins", kCorrupt, "only methods with a rotation of one client's own join",
+      kFlagEntropy | kFlagDither | kFlagJoin);
   l.with("sq:bits=1");
   u16("peer_flags", kCorrupt, "sq: flags 1, expected 0", 1);
   u16("sq_joins", kCorrupt, "flags 16: only methods with a rotation", kFlagJoin);
@@ -278,7 +280,8 @@ inline std::vector<Damage> payload_damages() {
   for (const char* spec : {"drive", "drive+", "sq:bits=2", "hadamard-sq:bits=2", "kashin-sq:bits=2", "terngrad"}) {
     l.with(spec);
     l.add(str("codes_of_a_zero_block_", std::string(spec).substr(0, std::string(spec).find(':'))), kCorrupt,
-          "the tensors end here", [](Bytes& b) { std::fill_n(b.begin() + static_cast<ptrdiff_t>(payload_at(b)), 8, uint8_t{0}); });
+          "the tensors end here",
+          [](Bytes& b) { std::fill_n(b.begin() + static_cast<ptrdiff_t>(payload_at(b)), 8, uint8_t{0}); });
   }
   l.with("randk:bits=8");
   word("codes_of_a_zero_block_randk", kCorrupt, "byte 67: the tensors end here", 0, 0x80000000u);

@@ -750,7 +750,43 @@ def decode_kashin(r, record, keys, blocks):
     return np.concatenate(out)
 
 
+def digit_groups(bits, n):
+    """qsgd, code=fixed: [(digits, bits)] of n digits of radix 2^bits - 1."""
+    radix = (1 << bits) - 1
+    most = {2: 29, 3: 21, 4: 11}.get(bits, 1)
+    sizes = [most] * (n // most) + ([n % most] if n % most else [])
+    return [(k, (radix ** k - 1).bit_length()) for k in sizes]
+
+
+def digit_bytes(bits, n):
+    return plane_bytes(sum(w for _, w in digit_groups(bits, n)))
+
+
+def decode_qsgd_fixed(r, record, blocks):
+    norms = [finite_float(r) for _ in blocks]
+    bits, top, out = record["rate"] >> 16, record["param"], []
+    radix = 2 * top + 1
+    for block, norm in zip(blocks, norms):
+        require(norm >= 0, "negative norm")
+        if norm == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+            continue
+        codes, digits = BitString(r.take(digit_bytes(bits, block.n))), []
+        for k, w in digit_groups(bits, block.n):
+            number = codes.get(w)
+            require(number < radix ** k, "a group of digits is too large")
+            for _ in range(k):
+                digits.append(number % radix)
+                number //= radix
+        codes.finish()
+        y = np.array([d if d <= top else top - d for d in digits], dtype=F32)
+        out.append(emit(y, float(norm) / top))
+    return np.concatenate(out)
+
+
 def decode_qsgd(r, record, keys, blocks):
+    if record["flags"] & 64:
+        return decode_qsgd_fixed(r, record, blocks)
     norms = [finite_float(r) for _ in blocks]
     bits, out = BitString(r.take(r.left()), "big"), []
     for block, norm in zip(blocks, norms):
@@ -848,9 +884,9 @@ DECODERS = {0: decode_float32, 1: decode_bf16, 2: decode_eden, 3: decode_drive, 
 def head_bytes(record, blocks):
     """What tells which blocks have codes (2.6), a list of its length for each block; None where a segment's length travels."""
     method = record["method"]
-    if method == 8 or (method == 2 and record["flags"] & 5):
+    if (method == 8 and not record["flags"] & 64) or (method == 2 and record["flags"] & 5):
         return None
-    return {0: 0, 1: 0, 2: 4, 3: 4, 4: 8, 5: 8, 6: 8, 7: 8, 9: 4, 10: 4, 11: 0}[method]
+    return {0: 0, 1: 0, 2: 4, 3: 4, 4: 8, 5: 8, 6: 8, 7: 8, 8: 4, 9: 4, 10: 4, 11: 0}[method]
 
 
 def segment_bytes(record, blocks, head):
@@ -867,6 +903,8 @@ def segment_bytes(record, blocks, head):
         if method in (5, 6, 7):
             coded, fine, bits = sq_plan(rate, b.n, 2 * b.n if method == 7 else b.n)
             return plane_bytes(coded * bits + fine)
+        if method == 8:
+            return digit_bytes(rate >> 16, b.n)
         if method == 9:
             return (b.n + 4) // 5
         return 4 * (max(1, (rate * b.n + 1048576) // 2097152) - 1)
@@ -904,13 +942,13 @@ def check_record(record):
     flags = record["flags"]
     require(6 <= record["log2_block"] <= 14 and record["scale"] <= 2, "a field of a codec is out of range")
     require(method in DECODERS and method != 11, f"unknown method {method}")
-    require(flags & ~(7 | JOIN) == 0, "unknown flags")
+    require(flags & ~(7 | JOIN | 96) == 0, "unknown flags")
     if flags & JOIN:
         require(method in ROTATING and not flags & 2, "this codec does not join")
         flags -= JOIN
     require(rounds <= 6 if method in ROTATING else rounds == 0, "rounds")
     if method == 2:
-        require(not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1), "eden: flags")
+        require(not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1) and not flags & 96, "eden: flags")
         require(3277 <= rate <= 524288, "eden: rate")
         require(not flags & 2 or record["scale"] == 0, "eden: dither takes the unbiased scale")
         require(4096 <= param <= 8388608 and record["log2_block"] <= 12 if flags & 1 else param == 0, "eden: parameter")
@@ -919,7 +957,9 @@ def check_record(record):
     allowed = {0: (0, 2097152, 2097152, 0, 0), 1: (0, 1048576, 1048576, 0, 0), 3: (1, 65536, 65536, 0, 0),
                4: (1, 65536, 65536, 0, 0), 5: (0, 1, 524288, 0, 0), 6: (0, 1, 524288, 0, 0), 7: (0, 1, 524288, 1, 8),
                8: (0, 65536, 524288, 1, 128), 9: (0, 104858, 104858, 0, 4194304), 10: (0, 1, 2097152, 0, 0)}[method]
-    require(flags == 0 and record["scale"] <= allowed[0], "flags or scale kind")
+    require(flags & ~(96 if method == 8 else 0) == 0 and record["scale"] <= allowed[0], "flags or scale kind")
+    if method == 8 and flags & 64:
+        require(rate >= 131072 and rate % 65536 == 0 and param == (1 << (rate >> 16) - 1) - 1, "qsgd: levels of the fixed code")
     require(allowed[1] <= rate <= allowed[2] and allowed[3] <= param <= allowed[4], "rate or parameter")
 
 

@@ -21,7 +21,7 @@ enum class Fill : uint8_t {
 struct GoldenTensor {
   uint64_t count = 0;
   Fill fill = Fill::kMix;
-  int dtype = 0;  // 0 float32, 1 bfloat16, 2 binary16
+  int dtype = 0;  // a DType
 };
 
 // How the file is made of what encode_file or encode_message wrote.
@@ -131,6 +131,12 @@ inline std::vector<GoldenCase> golden_cases() {
       {"qsgd-b4", "qsgd:bits=4,block=128", narrow},
       {"qsgd-b8", "qsgd:bits=8", narrow},
       {"qsgd-edges", "qsgd:bits=4,block=256", edges},
+      {"qsgd-max", "qsgd:bits=4,norm=max", narrow},
+      {"qsgd-fixed-b2", "qsgd:bits=2,norm=max,code=fixed", wide},
+      {"qsgd-fixed-b3", "qsgd:bits=3,norm=max,code=fixed,block=128", narrow},
+      {"qsgd-fixed-b4", "qsgd:bits=4,norm=l2,code=fixed", narrow},
+      {"qsgd-fixed-b6", "qsgd:bits=6,norm=max,code=fixed", narrow},
+      {"qsgd-fixed-edges", "qsgd:bits=4,norm=max,code=fixed,block=256", edges},
       {"terngrad", "terngrad", wide},
       {"terngrad-clip", "terngrad:clip=2.5,block=256", narrow},
       {"terngrad-edges", "terngrad:block=256", edges},
@@ -148,6 +154,21 @@ inline std::vector<GoldenCase> golden_cases() {
       {"packets-entropy-b6", "eden:code=entropy,bits=6,block=256", narrow, true, 1, Edit::kPackets},
       // What the encoder does not write but a decoder reads
       {"extension", "eden:bits=1", mixes({100}), false, 1, Edit::kExtension},
+      {"exact",
+       "eden:bits=2",
+       {{100},
+        {5, Fill::kMix, 4},
+        {6, Fill::kMix, 5},
+        {7, Fill::kMix, 6},
+        {8, Fill::kMix, 7},
+        {9, Fill::kMix, 8},
+        {5, Fill::kMix, 9},
+        {6, Fill::kMix, 10},
+        {7, Fill::kMix, 11},
+        {9, Fill::kMix, 12},
+        {70, Fill::kMix, 13},
+        {70, Fill::kMix, 14},
+        {90, Fill::kMix, 3}}},
       {"joined", "eden:bits=1", mixes({100, 63, 300, 4096, 64, 0, 1000})},
       {"joined-drive", "drive:block=256", mixes({100, 70, 300, 255})},
   };

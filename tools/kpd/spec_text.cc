@@ -40,6 +40,8 @@ std::string spec_text(const gradient::WireParams& params) {
   if (params.flags & gradient::kFlagDither) put("dither", "shared");
   if (params.flags & gradient::kFlagAllocate) put("allocate", "energy");
   if (params.flags & gradient::kFlagJoin) put("join", "1");
+  if (params.flags & gradient::kFlagMaxNorm) put("norm", "max");
+  if (params.flags & gradient::kFlagFixedCode) put("code", "fixed");
   constexpr const char* kScales[] = {"unbiased", "biased", "norm"};
   if (params.scale != gradient::ScaleKind::kUnbiased)
     put("scale", kScales[std::min<size_t>(2, static_cast<size_t>(params.scale))]);
