@@ -66,7 +66,7 @@ class PacketChannel final : public Channel {
       : loss_(*plan.loss),
         seed_(plan.seed),
         manifest_(plan.source->manifest()),
-        limit_(codec.limit_vnmse()),
+        limit_(codec.limit_vnmse(manifest_.size() == 1 ? plan.dim : 0)),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
         message_(encoder_.max_bytes()) {}
