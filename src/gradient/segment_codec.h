@@ -23,9 +23,9 @@
 namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
-inline constexpr int kRatesPerBit = 20;      // of methods whose rate need not be whole
-inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rotates: by the size, see rounds_by_size()
+inline constexpr int kRatesPerBit = 20;            // of methods whose rate need not be whole
+inline constexpr double kRateUnit = 0.05;          // of a block's own rate (kFlagAllocate)
+inline constexpr uint8_t kAutoRounds = 0;          // in a record of a method that rotates: by the size, see rounds_by_size()
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 struct SliceCode;  // gradient/eden_slices.h

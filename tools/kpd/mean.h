@@ -65,9 +65,9 @@ struct Speed {
 };
 
 struct CodecFigures {
-  std::vector<double> vnmse, nmse, limit;  // per trial; NaN for one of which no message arrived
-  uint64_t wire_bytes = 0, elements = 0;   // over all messages
-  uint64_t packet_overhead_bytes = 0;      // of wire_bytes
+  std::vector<double> vnmse, nmse, limit;    // per trial; NaN for one of which no message arrived
+  uint64_t wire_bytes = 0, elements = 0;     // over all messages
+  uint64_t packet_overhead_bytes = 0;        // of wire_bytes
   uint64_t packets = 0, packets_lost = 0;    // with loss
   uint64_t messages = 0, messages_lost = 0;  // lost: nothing of it arrived; it is in no mean
   uint64_t groups_lost = 0;                  // blocks of other messages of which nothing arrived
