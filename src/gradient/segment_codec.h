@@ -1,8 +1,8 @@
 // gradient: the contract between a method and the stream.
 //
 // A tensor is cut into blocks of 2^log2_block elements; the last block also takes a tail that is shorter than a block (so it
-// has up to 2B-1 elements; a tensor shorter than B is one block). 64 blocks are a segment, the unit of threads, of rANS flushes
-// and of packets. A method encodes one segment at a time, independent of all others. Implementations are immutable and
+// has up to 2B-1 elements; a tensor shorter than B is one block). 64 blocks are a segment, the unit of threads and of rANS
+// flushes. A method encodes one segment at a time, independent of all others. Implementations are immutable and
 // thread-safe; scratch memory is the caller's.
 #pragma once
 
