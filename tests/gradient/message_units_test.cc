@@ -145,7 +145,7 @@ TEST(Units, JoinedTensorsAreTheSameEveryWay) {
     EXPECT_EQ(out, whole) << "in portions";
 
     if (std::string_view(spec).starts_with("eden") && !std::string_view(spec).ends_with("energy")) {
-      const PacketSet set = packetize(bytes, m.manifest, 100);
+      const PacketSet set = packetize(bytes, m.manifest, kSecret, 100);
       for (auto& v : out) std::fill(v.begin(), v.end(), 1.0f);
       PacketDecoder packets(m.manifest, kSecret);
       const std::vector<std::span<const uint8_t>> all(set.packets.begin(), set.packets.end());
