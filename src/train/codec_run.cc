@@ -197,7 +197,7 @@ void CodecRun::collect_clients(uint64_t round, RemoteRanks& ranks) {
   collect.stopped = [this] { return stopped(); };
   collect.replace = [&](std::span<gradient::Sender> left, gradient::Refusal why) {
     const std::string told = ranks.replace(left, why == gradient::Refusal::kSilent);
-    if (callbacks_.on_warning) callbacks_.on_warning(str("round ", round, ": rank ", told));
+    if (callbacks_.on_warning && !told.empty()) callbacks_.on_warning(str("round ", round, ": rank ", told));
     // Who is accepted or refused is told with the rank that sent it.
     std::copy(left.begin(), left.end(), senders.end() - static_cast<std::ptrdiff_t>(left.size()));
     return ranks.replaced();

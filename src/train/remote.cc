@@ -177,6 +177,7 @@ void RemoteRanks::send_round(uint64_t round, std::span<const uint64_t> slots, st
 std::string RemoteRanks::replace(std::span<gradient::Sender> left, bool silent) {
   const int gone = left[0].rank;
   Rank& rank = ranks_[static_cast<size_t>(gone)];
+  const bool known = !rank.in;
   rank.in = false;
   std::vector<gradient::Sender*> jobs;
   for (gradient::Sender& sender : left) {
@@ -187,7 +188,7 @@ std::string RemoteRanks::replace(std::span<gradient::Sender> left, bool silent) 
   const std::vector<int> others = present();
   replaced_ = !others.empty();
   const std::string what = str(gone, silent ? " sent nothing in time" : " is gone", ": ", jobs.size(), " of its clients ");
-  if (!replaced_) return what + "have no other rank";
+  if (!replaced_) return known ? "" : what + "have no other rank";
   std::vector<std::vector<uint64_t>> numbers(others.size(), {0});
   for (size_t i = 0; i < jobs.size(); ++i) {
     const size_t k = i % others.size();

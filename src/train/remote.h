@@ -41,8 +41,8 @@ class RemoteRanks {
     int rank = 0;
   };
   const std::vector<Job>& jobs() const { return jobs_; }
-  // The rank of the first sender is lost, or silent: gives its senders among `left` to other ranks. Returns what became of it,
-  // in words; replaced(): whether there was another rank.
+  // The rank of the first sender is lost, or silent: gives its senders among `left` to other ranks. Returns what became of it
+  // (nothing where it was told before), in words; replaced(): whether there was another rank.
   std::string replace(std::span<gradient::Sender> left, bool silent);
   bool replaced() const { return replaced_; }
   bool play(CodecRun& run) { return run.serve_round(*this); }

@@ -8,10 +8,12 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
 from bad_link import BadLink
+from federate_test import SMALL, make_images
 from inputs import read_npy, write_npy
 from mpi_ranks import MPIRUN, ROOT_ENVIRONMENT, mpirun, need_mpi
 from run_cli_tests import Skip, changed, run_cases
@@ -39,8 +41,8 @@ def run_mpi(t, ranks, *args):
 class Gloo:
     """The ranks as processes of their own, in namespaces if given."""
 
-    def __init__(self, t, ranks, *args, store="file:store", prefix=lambda rank: [], extra=lambda rank: []):
-        self.processes = [subprocess.Popen([*prefix(rank), t.program, "mean", "--comm", "gloo", "--rank", str(rank), "--ranks",
+    def __init__(self, t, ranks, *args, command="mean", store="file:store", prefix=lambda rank: [], extra=lambda rank: []):
+        self.processes = [subprocess.Popen([*prefix(rank), t.program, command, "--comm", "gloo", "--rank", str(rank), "--ranks",
                                             str(ranks), "--store", store, *extra(rank), *args], stdout=subprocess.PIPE,
                                            stderr=subprocess.PIPE, text=True, cwd=t.folder) for rank in range(ranks)]
 
@@ -145,6 +147,26 @@ def case_table_has_a_line_a_rank(t):
     assert len(done.stdout.splitlines()) == 4, done.stdout
 
 
+def case_the_table_says_who_is_not_in_the_mean(t):
+    need_engine(t, "gloo")
+    group = Gloo(t, 3, *VECTOR[:-1], "--trials", "2000", "--pattern", "gather", "--timeout", "20")
+    kill_once_connected(group, 2)
+    (code, out, err), _ = group.finish([0, 1])
+    assert code == 0 and "eden:bits=2: rank 2 is not in the mean: lost: rank 2 is gone" in out.splitlines(), (out, err)
+
+
+def case_sra_says_where_allgather_is_cheaper(t):
+    few = ["--synthetic", "normal", "--dim", "100000", "--codec", "eden:bits=.1", "--comm", "inprocess", "--ranks", "4"]
+    rows = {p: lines(t.run("mean", *few, "--pattern", p, "--json").stdout)[0] for p in ("allgather", "sra")}
+    assert rows["sra"]["bytes_per_rank"] <= rows["allgather"]["bytes_per_rank"], rows
+    assert abs(rows["sra"]["allgather_bytes_per_rank"] / rows["allgather"]["bytes_per_rank"] - 1) < .01, rows
+    note = "allgather would send"
+    t.run("mean", *few, "--pattern", "sra", out=f"eden:bits=.1: {note} [0-9]+ bytes a rank, with less error")
+    many = changed(changed(few, "--codec", "eden:bits=2"), "--ranks", "8")
+    done = t.run("mean", *many, "--pattern", "sra")
+    assert note not in done.stdout, done.stdout
+
+
 def case_wrong_command_lines(t):
     def usage(text, *args):
         t.run("mean", *args, exit=2, err=text)
@@ -180,6 +202,49 @@ def case_gloo_rank_that_never_comes(t):
     need_engine(t, "gloo")
     t.run("mean", "--comm", "gloo", "--rank", "0", "--ranks", "2", "--store", "file:store", "--timeout", "1", *VECTOR, exit=1,
           err="gloo: rank 0 of 2 cannot meet the others at file:store")
+
+
+def seconds(run):
+    start = time.monotonic()
+    run()
+    return time.monotonic() - start
+
+
+@contextlib.contextmanager
+def silent_listener():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(5)
+        yield listener.getsockname()[1]
+
+
+def case_gloo_meets_within_its_timeout(t):
+    """Where something listens that never answers, and at a file that ranks left behind which were killed."""
+    need_engine(t, "gloo")
+    group = Gloo(t, 2, *VECTOR, "--trials", "100000")
+    kill_once_connected(group, 0)
+    group.processes[1].kill()
+    group.finish()
+    assert t.path("store").exists()
+    start = seconds(lambda: t.run("--version"))  # how busy the machine is
+    join = ["mean", "--comm", "gloo", "--ranks", "2", *VECTOR, "--timeout", "3"]
+    with silent_listener() as port:
+        for store, rank in ((f"tcp:127.0.0.1:{port}", 1), ("file:store", 1), ("file:store", 0)):
+            took = seconds(lambda: t.run(*join, "--rank", rank, "--store", store, exit=1, err=f"gloo: rank {rank} of 2 cannot meet"))
+            assert took < 3 + 3 + 100 * start, (store, rank, took)
+
+
+def case_gloo_by_addresses_of_ipv6(t):
+    need_engine(t, "gloo")
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+            port = probe.getsockname()[1]
+    except OSError as error:
+        raise Skip(f"no IPv6 here: {error}") from None
+    group = Gloo(t, 2, *VECTOR, "--timeout", "20", store=f"tcp:[::1]:{port}", extra=lambda rank: ["--address", "[::1]"])
+    for code, out, err in group.finish():
+        assert code == 0 and lines(out), (code, out, err)
 
 
 def case_gloo_fails_in_one_line(t):
@@ -233,6 +298,29 @@ def case_a_lost_mpi_rank_ends_the_run(t):
     assert 1 <= len(told) <= 2 and all("another rank was lost" in line for line in told), err
 
 
+def case_a_stopped_mpi_rank_does_not_hold_the_end(t):
+    """The server goes on without it, prints what it has, and waits for it no longer than the time-out."""
+    need_engine(t, "gloo")  # for the train component
+    need_engine(t, "mpi")
+    run = subprocess.Popen([*MPIRUN, "-n", "3", t.program, "federate", "--comm", "mpi", *train(t), "--rounds", "3", "--timeout", "8", "--json"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder,
+                           env={**os.environ, **ROOT_ENVIRONMENT}, start_new_session=True)
+    ranks = []
+
+    def training():
+        ranks[:] = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
+        return len(ranks) == 3 and all(cpu_seconds(rank) > 1.5 for rank in ranks)
+
+    until(training, [run])
+    os.kill(int(ranks[2]), signal.SIGSTOP)
+    try:
+        out, err = run.communicate(timeout=100)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        raise AssertionError(f"it hangs: {run.communicate()}") from None
+    assert '"final_accuracy"' in out, (out, err)
+
+
 def case_an_mpi_rank_that_fails_says_why_and_ends_the_others(t):
     need_engine(t, "mpi")
     write_npy(t.path("x0.npy"), [1.0] * 100)
@@ -240,6 +328,66 @@ def case_an_mpi_rank_that_fails_says_why_and_ends_the_others(t):
     done = mpirun(t, 2, "mean", "--comm", "mpi", "x{rank}.npy", "--codec", "drive")
     assert done.returncode != 0 and time.monotonic() - start < 30, done
     assert "kpd mean: x1.npy: " in done.stderr, done.stderr
+
+
+def train(t):
+    """Options of a small federated run, with its images."""
+    make_images(t)
+    return [*changed(SMALL, "--clients-per-round", "4"), "--codec", "eden:bits=1", "--local-epochs", "8"]
+
+
+def cpu_seconds(pid):
+    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def until_training(group):
+    """All ranks but the server have met and have trained a while."""
+    until(lambda: all(connections(p.pid) >= len(group.processes) - 1 for p in group.processes), group.processes)
+    start = [cpu_seconds(p.pid) for p in group.processes]
+    until(lambda: all(cpu_seconds(p.pid) > s + .5 for p, s in list(zip(group.processes, start))[1:]), group.processes)
+
+
+def case_a_closed_stdout_still_ends_a_gloo_rank(t):
+    need_engine(t, "gloo")
+    group = Gloo(t, 2, *train(t), "--rounds", "100000", "--timeout", "5", "--eval-every", "1", command="federate")
+    group.processes[0].stdout.readline()
+    group.processes[0].stdout.close()
+    assert group.processes[0].wait(timeout=60) == -signal.SIGPIPE
+    (code, _, err), = group.finish([1])
+    assert code == 1 and "the server (rank 0) was lost" in err, (code, err)
+
+
+def case_a_closed_terminal_keeps_the_checkpoint(t):
+    """SIGHUP is a Ctrl-C, but not where nohup had it ignored."""
+    need_engine(t, "gloo")  # for the train component
+    run = [t.program, "federate", *train(t), "--rounds", "100000", "--checkpoint", "kept"]
+    process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder)
+    until(lambda: cpu_seconds(process.pid) > 2, [process])
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "kept holds all complete rounds" in err and t.path("kept").exists(), (process.returncode, err)
+    process = subprocess.Popen([*run[:-1], "other"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    until(lambda: cpu_seconds(process.pid) > 2, [process])
+    process.send_signal(signal.SIGHUP)
+    time.sleep(1)
+    assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+
+
+def case_a_gloo_server_that_was_paused_ends_in_words(t):
+    """Its ranks have given up when it goes on: what it writes to them must not end it by SIGPIPE."""
+    need_engine(t, "gloo")
+    group = Gloo(t, 3, *train(t), "--rounds", "100000", "--timeout", "3", "--eval-every", "1000", command="federate")
+    until_training(group)
+    server = group.processes[0]
+    server.send_signal(signal.SIGSTOP)
+    for code, _, err in group.finish([1, 2]):
+        assert code == 1 and "rank 0 did not answer" in err, (code, err)
+    server.send_signal(signal.SIGCONT)
+    (code, _, err), = group.finish([0])
+    assert code == 1 and "no rank that trains is left" in err, (code, err)
 
 
 NUMBER = itertools.count()
