@@ -149,7 +149,7 @@ def case_table_has_a_line_a_rank(t):
 
 def case_the_table_says_who_is_not_in_the_mean(t):
     need_engine(t, "gloo")
-    group = Gloo(t, 3, *VECTOR[:-1], "--trials", "2000", "--pattern", "gather", "--timeout", "20")
+    group = Gloo(t, 3, *VECTOR[:-1], "--trials", "1000", "--pattern", "gather", "--timeout", "20")
     kill_once_connected(group, 2)
     (code, out, err), _ = group.finish([0, 1])
     assert code == 0 and "eden:bits=2: rank 2 is not in the mean: lost: rank 2 is gone" in out.splitlines(), (out, err)
@@ -302,14 +302,15 @@ def case_a_stopped_mpi_rank_does_not_hold_the_end(t):
     """The server goes on without it, prints what it has, and waits for it no longer than the time-out."""
     need_engine(t, "gloo")  # for the train component
     need_engine(t, "mpi")
-    run = subprocess.Popen([*MPIRUN, "-n", "3", t.program, "federate", "--comm", "mpi", *train(t), "--rounds", "3", "--timeout", "8", "--json"],
+    run = subprocess.Popen([*MPIRUN, "-n", "3", t.program, "federate", "--comm", "mpi", *train(t), "--rounds", "6", "--timeout", "5",
+                            "--eval-every", "4", "--json"],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder,
                            env={**os.environ, **ROOT_ENVIRONMENT}, start_new_session=True)
     ranks = []
 
     def training():
         ranks[:] = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
-        return len(ranks) == 3 and all(cpu_seconds(rank) > 1.5 for rank in ranks)
+        return len(ranks) == 3 and all(cpu_seconds(rank) > 2.5 for rank in ranks[1:])
 
     until(training, [run])
     os.kill(int(ranks[2]), signal.SIGSTOP)
