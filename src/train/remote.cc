@@ -156,7 +156,9 @@ std::vector<int> RemoteRanks::begin_round(uint64_t round, std::span<const float>
   }
   const bool nobody = present().empty();
   for (int r = 1; nobody && r < exchange_.size(); ++r) {
-    if (!exchange_.lost(r)) take_in(r, client_model);
+    if (exchange_.lost(r)) continue;
+    ranks_[static_cast<size_t>(r)].owed.clear();  // what still comes is passed over as of another round
+    take_in(r, client_model);
   }
   return back;
 }
