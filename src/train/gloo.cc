@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <iostream>
 #include <new>
 #include <span>
 #include <thread>
@@ -339,7 +340,10 @@ std::unique_ptr<comm::Exchange> make_gloo(const GlooOptions& o) {
     fail(ErrorCode::kInvalidArgument, "rank ", o.rank, " of ", o.size, " ranks");
   }
   const StorePlace place = parse_store(o.store);
-  if (o.silence_torch) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  if (o.silence_torch) {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+    std::cerr.rdbuf(nullptr);  // Gloo's own lines, of every try to connect
+  }
   const auto meeting = std::make_shared<Meeting>();
   std::thread thread([meeting, o, place] { run_meeting(*meeting, o, place); });
   std::unique_lock lock(meeting->mutex);

@@ -19,7 +19,8 @@ struct GlooOptions {
   std::string address;                // of this host, to be reached by the others; empty: what its name resolves to
   comm::Milliseconds timeout{60000};  // to find each other, all steps together
   comm::ExchangeLimits limits;
-  // No lines of torch's own on stderr, of which a failed connection has dozens; for the whole process.
+  // No lines of torch's own on stderr, of which a failed connection has dozens; for the whole process, whose std::cerr becomes
+  // silent.
   bool silence_torch = false;
 };
 
