@@ -47,7 +47,7 @@ class CompressedMean {
     for (ids.client = 0; ids.client < vectors.size(); ++ids.client) {
       const kpd::TensorView view{std::span<const float>(vectors[ids.client])};
       const uint64_t n = encoder_.encode_message({&view, 1}, ids, message_);
-      server_.add(ids.client, std::span(message_).first(n));
+      server_.add(ids.client, std::span(message_).first(n), weight);
       bytes_ += n;
     }
     server_.finish_round();

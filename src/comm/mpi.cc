@@ -17,6 +17,7 @@
 
 #include "base/deadline.h"
 #include "comm/inbox.h"
+#include "comm/sigpipe.h"
 #include "kpd/base/error.h"
 
 namespace kpd::comm {
@@ -50,9 +51,17 @@ ExchangeLimits counted_by_int(ExchangeLimits limits) {
 
 class Mpi final : public Exchange {
  public:
-  explicit Mpi(const ExchangeLimits& limits) : limits_(counted_by_int(limits)) {
+  Mpi(const ExchangeLimits& limits, Milliseconds finish_timeout)
+      : limits_(counted_by_int(limits)), finish_timeout_(finish_timeout) {
     std::unique_lock lock(mutex_);
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this, end = end_] {
+      const NoSigpipe none;
+      run();
+      if (finalizes_) MPI_Finalize();  // waits for the other ranks, maybe for ever: nothing of this object is touched from here
+      const std::lock_guard ending(end->mutex);
+      end->reached = true;
+      end->changed.notify_all();
+    });
     changed_.wait(lock, [&] { return started_ || !error_.empty(); });
     if (error_.empty()) return;
     lock.unlock();
@@ -64,7 +73,14 @@ class Mpi final : public Exchange {
     failing_ = std::uncaught_exceptions() > 0;
     stop_ = true;
     inbox_->close();
-    thread_.join();
+    std::unique_lock lock(end_->mutex);
+    // run() ends within the time-out; as much again is for MPI_Finalize.
+    if (end_->changed.wait_until(lock, deadline_after(2 * finish_timeout_), [&] { return end_->reached; })) {
+      lock.unlock();
+      thread_.join();
+    } else {
+      thread_.detach();
+    }
   }
 
   std::string_view engine() const override { return "mpi"; }
@@ -130,20 +146,21 @@ class Mpi final : public Exchange {
 
   // MPI_Finalize waits for the other ranks, and these for this one's messages and for their own to be taken. So a rank that is
   // done says goodbye, still sends what is unsent and throws away what comes, until all others have said goodbye too. One that
-  // fails leaves without all this, by which mpirun knows to end the others. (MPI_Abort would end this process before it could
-  // say why.)
+  // fails, or waits longer than the time-out for a rank that stands still, leaves without MPI_Finalize, by which mpirun knows
+  // to end the others. (MPI_Abort would end this process before it could say why.)
   void finish() {
     if (failing_) return;
+    const auto deadline = deadline_after(finish_timeout_);
     discarding_ = true;
     for (int r = 0; r < size_; ++r) {
       if (r != rank_) queue({r, kGoodbyeTag, {}});
     }
     while (unsent() > 0 || busy() || goodbyes_ < size_ - 1) {
       if (!(send_step() | receive_step())) std::this_thread::sleep_for(std::chrono::microseconds(100));
-      if (broken_) return;
+      if (broken_ || std::chrono::steady_clock::now() > deadline) return;
     }
     MPI_Comm_free(&comm_);
-    MPI_Finalize();
+    finalizes_ = true;
   }
 
   void queue(Outgoing message) {
@@ -289,7 +306,16 @@ class Mpi final : public Exchange {
     lose(from);
   }
 
+  // Where the thread tells its end; it may live longer than this object.
+  struct End {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool reached = false;
+  };
+
   const ExchangeLimits limits_;
+  const Milliseconds finish_timeout_;
+  const std::shared_ptr<End> end_ = std::make_shared<End>();
   std::thread thread_;
   std::atomic<bool> stop_{false}, failing_{false};
   std::unique_ptr<Inbox> inbox_;
@@ -310,15 +336,16 @@ class Mpi final : public Exchange {
   int goodbyes_ = 0;         // of other ranks
   bool discarding_ = false;  // what comes: this rank is done
   bool broken_ = false;      // a connection
+  bool finalizes_ = false;   // all ranks are done
 };
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_mpi(const ExchangeLimits& limits) {
+std::unique_ptr<Exchange> make_mpi(const ExchangeLimits& limits, Milliseconds finish_timeout) {
   int started = 0;
   MPI_Initialized(&started);
   if (started != 0) fail(ErrorCode::kInvalidArgument, "MPI was started before in this process");
-  return std::make_unique<Mpi>(limits);
+  return std::make_unique<Mpi>(limits, finish_timeout);
 }
 
 }  // namespace kpd::comm

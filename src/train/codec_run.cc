@@ -31,9 +31,6 @@ double squared_norm(std::span<const float> values) {
   return sum;
 }
 
-// The rank that trains the i-th client of a round; rank 0 is the server.
-int training_rank(size_t i, int ranks) { return 1 + static_cast<int>(i % static_cast<size_t>(ranks - 1)); }
-
 gradient::Encoder make_encoder(const Federation& federation, const std::string& codec, gradient::RunSecret secret,
                                int threads) {
   gradient::EncodeOptions options;
@@ -68,6 +65,10 @@ CodecRun::CodecRun(Federation& federation, const std::string& codec, RunState& s
   if (state_.model.empty()) start_state();
   check_state();
   for (size_t i = 0; i < federation_.workers.size(); ++i) encoders_.push_back(make_encoder(federation_, codec, secret_, 1));
+  if (options_.error_feedback) {
+    errors_.resize(federation_.clients.size());
+    for (size_t i = 0; i < federation_.workers.size(); ++i) own_decoders_.emplace_back(federation_.task.manifest(), secret_);
+  }
   downlink_encoder_.emplace(make_encoder(federation_, options_.downlink, secret_, options_.threads));
   gradient::DecodeOptions decode_options;
   decode_options.threads = options_.threads;
@@ -159,7 +160,14 @@ bool CodecRun::serve_round(RemoteRanks& ranks) {
   const uint64_t round = state_.round + 1;
   choose_clients(round);
   const uint64_t downlink_message_bytes = send_model(round);
-  ranks.send_round(round, std::span(downlink_message_).first(downlink_message_bytes));
+  for (const int rank : ranks.begin_round(state_.round, state_.client_model)) {
+    if (callbacks_.on_warning) callbacks_.on_warning(str("round ", round, ": rank ", rank, " answers again"));
+  }
+  std::vector<uint64_t> slots;
+  for (size_t i = 0; i < chosen_.size(); ++i) {
+    if (!chosen_[i].vanished) slots.push_back(i);
+  }
+  ranks.send_round(round, slots, std::span(downlink_message_).first(downlink_message_bytes));
   collect_clients(round, ranks);
   // A stop ends the ranks that train as well: what they did not send is not missing, the round is not complete.
   if (stopped() || ranks.all_lost()) return false;
@@ -181,18 +189,29 @@ void CodecRun::collect_clients(uint64_t round, RemoteRanks& ranks) {
   }
   aggregator_->begin_round(ids(round, 0, 1), tensors(average_));
   std::vector<gradient::Sender> senders;
-  std::vector<Client*> sent;
-  for (size_t i = 0; i < chosen_.size(); ++i) {
-    if (chosen_[i].vanished) continue;
-    senders.push_back({training_rank(i, ranks.exchange().size()), chosen_[i].id, kUpdateTag + static_cast<uint32_t>(i)});
-    sent.push_back(&chosen_[i]);
+  for (const RemoteRanks::Job& job : ranks.jobs()) {
+    const Client& client = chosen_[job.slot];
+    senders.push_back({job.rank, client.id, kUpdateTag + static_cast<uint32_t>(job.slot), client.weight});
   }
-  const std::vector<gradient::Verdict> verdicts = collect_updates(ranks.exchange(), senders, ranks.server().timeout,
-                                                                  *aggregator_, {.stopped = [this] { return stopped(); }});
+  gradient::CollectOptions collect;
+  collect.stopped = [this] { return stopped(); };
+  collect.replace = [&](std::span<gradient::Sender> left, gradient::Refusal why) {
+    const std::string told = ranks.replace(left, why == gradient::Refusal::kSilent);
+    if (callbacks_.on_warning && !told.empty()) callbacks_.on_warning(str("round ", round, ": rank ", told));
+    // Who is accepted or refused is told with the rank that sent it.
+    std::copy(left.begin(), left.end(), senders.end() - static_cast<std::ptrdiff_t>(left.size()));
+    return ranks.replaced();
+  };
+  judge_clients(round, senders, collect_updates(ranks.exchange(), senders, ranks.server().timeout, *aggregator_, collect));
+  if (callbacks_.on_progress) callbacks_.on_progress(chosen_.size());
+}
+
+void CodecRun::judge_clients(uint64_t round, std::span<const gradient::Sender> senders,
+                             std::span<const gradient::Verdict> verdicts) {
   if (stopped()) return;
   for (size_t i = 0; i < verdicts.size(); ++i) {
     const gradient::Verdict& v = verdicts[i];
-    Client& client = *sent[i];
+    Client& client = chosen_[senders[i].tag - kUpdateTag];
     client.message_bytes = v.bytes;
     if (v.accepted()) continue;
     const bool absent = v.refusal == gradient::Refusal::kLost || v.refusal == gradient::Refusal::kSilent;
@@ -202,7 +221,6 @@ void CodecRun::collect_clients(uint64_t round, RemoteRanks& ranks) {
                                 absent ? ": dropped: " : ": refused: ", v.reason));
     }
   }
-  if (callbacks_.on_progress) callbacks_.on_progress(chosen_.size());
 }
 
 void CodecRun::follow_from(uint64_t round, std::span<const float> client_model) {
@@ -214,26 +232,30 @@ void CodecRun::follow_from(uint64_t round, std::span<const float> client_model) 
   state_.round = round;
 }
 
-void CodecRun::follow_round(uint64_t round, std::span<const uint8_t> downlink, comm::Exchange& exchange) {
+void CodecRun::follow_round(uint64_t round, std::span<const uint64_t> slots, std::span<const uint8_t> downlink,
+                            comm::Exchange& exchange) {
   choose_clients(round);
   receive_model(round, downlink);
-  std::vector<uint32_t> own;
-  for (size_t i = 0; i < chosen_.size(); ++i) {
-    if (training_rank(i, exchange.size()) == exchange.rank() && !chosen_[i].vanished) own.push_back(static_cast<uint32_t>(i));
+  state_.round = round;
+  follow_more(slots, exchange);
+}
+
+void CodecRun::follow_more(std::span<const uint64_t> slots, comm::Exchange& exchange) {
+  for (const uint64_t slot : slots) {
+    if (slot >= chosen_.size()) fail(ErrorCode::kCorruptData, "message of the server: client ", slot, " of ", chosen_.size());
   }
   std::mutex sending;
-  parallel_for(own.size(), static_cast<int>(federation_.workers.size()), [&](size_t k, int worker) {
-    Client& client = chosen_[own[k]];
-    if (!stopped()) train_client(client, round, worker);
+  parallel_for(slots.size(), static_cast<int>(federation_.workers.size()), [&](size_t k, int worker) {
+    Client& client = chosen_[slots[k]];
+    if (!stopped()) train_client(client, state_.round, worker);
     if (stopped()) return;
     // A diverged update has no message: an empty one, which the server refuses.
     const std::lock_guard lock(sending);
-    exchange.send(0, kUpdateTag + own[k],
+    exchange.send(0, kUpdateTag + static_cast<uint32_t>(slots[k]),
                   {client.message.begin(), client.message.begin() + static_cast<std::ptrdiff_t>(client.message_bytes)});
     if (callbacks_.on_progress) callbacks_.on_progress(1);
   });
   if (stopped()) fail(ErrorCode::kCancelled, "interrupted");
-  state_.round = round;
 }
 
 void CodecRun::choose_clients(uint64_t round) {
@@ -323,10 +345,24 @@ void CodecRun::encode_update(Client& client, uint64_t round, int worker_index) {
     const auto factor = static_cast<float>(options_.clip / std::sqrt(norm2));
     for (float& v : client.difference) v *= factor;
   }
+  if (options_.error_feedback) return encode_with_feedback(client, round, worker_index);
   gradient::Encoder& encoder = encoders_[static_cast<size_t>(worker_index)];
   client.message.resize(encoder.max_bytes());
   client.message_bytes =
       encoder.encode_message(views(client.difference), ids(round, client.id, client.weight), client.message, &client.report);
+}
+
+// The client sends its difference and what its last message lost; what this one loses is kept once the round is complete.
+void CodecRun::encode_with_feedback(Client& client, uint64_t round, int worker_index) {
+  const std::vector<float>& before = errors_[client.id];
+  client.kept = client.difference;
+  for (size_t i = 0; i < before.size(); ++i) client.kept[i] += before[i];
+  gradient::Encoder& encoder = encoders_[static_cast<size_t>(worker_index)];
+  client.message.resize(encoder.max_bytes());
+  const gradient::MessageIds own = ids(round, client.id, client.weight);
+  client.message_bytes = encoder.encode_message(views(client.kept), own, client.message, &client.report);
+  own_decoders_[static_cast<size_t>(worker_index)].decode_add(std::span(client.message).first(client.message_bytes), own, -1.0f,
+                                                              tensors(client.kept));
 }
 
 // average_ = weighted mean of what the messages decode to. False if there is none.
@@ -365,7 +401,7 @@ void CodecRun::count_round(uint64_t round, uint64_t downlink_message_bytes) {
     state_.client_model = base_;
     state_.downlink_rounds.push_back(downlink_message_bytes);
   }
-  for (const Client& client : chosen_) {
+  for (Client& client : chosen_) {
     ++state_.downloads;
     if (sends_difference_) {
       state_.downlink_bytes += download_bytes(state_.heard[client.id], round, downlink_message_bytes);
@@ -379,6 +415,7 @@ void CodecRun::count_round(uint64_t round, uint64_t downlink_message_bytes) {
       ++state_.refused;
     } else {
       ++state_.clients_ok;
+      if (options_.error_feedback) errors_[client.id].swap(client.kept);
     }
     if (client.message_bytes == 0) continue;
     ++state_.messages;

@@ -30,8 +30,8 @@ struct Federation {
 inline constexpr uint32_t kControlTag = 1;
 inline constexpr uint32_t kUpdateTag = 16;
 
-// The client number in the messages of the server.
-inline constexpr uint64_t kServerId = ~uint64_t{0};
+// The client number in the messages of the server: no client's, and not that of rotations which clients share (2^64 - 1).
+inline constexpr uint64_t kServerId = ~uint64_t{0} - 1;
 
 class RemoteRanks;
 
@@ -48,7 +48,11 @@ class CodecRun {
   // The two ends of a round over an engine: the server's, and that of a rank which trains its share of the clients. The
   // server's is false also if no rank is left that trains.
   bool serve_round(RemoteRanks& ranks);
-  void follow_round(uint64_t round, std::span<const uint8_t> downlink, comm::Exchange& exchange);
+  // Of the round's clients it trains those at `slots`, places in their order; throws Error(kCorruptData) for one that is none.
+  void follow_round(uint64_t round, std::span<const uint64_t> slots, std::span<const uint8_t> downlink,
+                    comm::Exchange& exchange);
+  // More clients of the round that was followed last, which were another rank's.
+  void follow_more(std::span<const uint64_t> slots, comm::Exchange& exchange);
   // A rank that follows begins with the server's state: the clients' model where differences are sent.
   void follow_from(uint64_t round, std::span<const float> client_model);
   std::span<const float> client_model() const { return state_.client_model; }
@@ -62,6 +66,7 @@ class CodecRun {
     bool refused = false;
     uint64_t weight = 0;
     std::vector<float> difference;
+    std::vector<float> kept;  // with error feedback: what its message lost
     std::vector<uint8_t> message;
     uint64_t message_bytes = 0;
     gradient::EncodeReport report;
@@ -75,9 +80,11 @@ class CodecRun {
   void begin_model();
   void decode_model(uint64_t round, std::span<const uint8_t> message);
   void collect_clients(uint64_t round, RemoteRanks& ranks);
+  void judge_clients(uint64_t round, std::span<const gradient::Sender> senders, std::span<const gradient::Verdict> verdicts);
   void train_client(Client& client, uint64_t round, int worker);
   void train_locally(Client& client, uint64_t round, Worker& worker);
   void encode_update(Client& client, uint64_t round, int worker);
+  void encode_with_feedback(Client& client, uint64_t round, int worker);
   bool average_updates(uint64_t round);
   bool add_messages(uint64_t round, double& total_weight);
   void count_round(uint64_t round, uint64_t downlink_message_bytes);
@@ -94,8 +101,10 @@ class CodecRun {
   uint64_t run_id_ = 0;
   gradient::RunSecret secret_;
   bool sends_difference_ = false;
-  uint64_t full_model_bytes_ = 0;            // of a float32 message, where differences are sent
-  std::vector<gradient::Encoder> encoders_;  // one a worker
+  uint64_t full_model_bytes_ = 0;                // of a float32 message, where differences are sent
+  std::vector<gradient::Encoder> encoders_;      // one a worker
+  std::vector<gradient::Decoder> own_decoders_;  // one a worker, with error feedback
+  std::vector<std::vector<float>> errors_;       // with error feedback: what each client's last message lost
   std::optional<gradient::Encoder> downlink_encoder_;
   std::optional<gradient::Decoder> decoder_;
   std::vector<uint8_t> downlink_message_;

@@ -9,6 +9,7 @@
 #include "kpd/base/hash.h"
 #include "kpd/base/limits.h"
 #include "kpd/gradient/codec.h"
+#include "kpd/gradient/feedback.h"
 #include "train/codec_run.h"
 #include "train/remote.h"
 
@@ -28,13 +29,17 @@ void check_count(const char* name, uint64_t value, uint64_t min, uint64_t max) {
   }
 }
 
-void check_uplink(const std::string& text) {
+void check_uplink(const std::string& text, bool feedback) {
   const gradient::Codec codec = gradient::Codec::parse(text);
+  try {
+    if (feedback) return gradient::check_feedback(codec);
+  } catch (const Error& e) {
+    fail(e.code(), "codec: ", e.what());
+  }
   if (codec.params().scale == gradient::ScaleKind::kBiased) {
-    fail(
-        ErrorCode::kInvalidArgument, "codec: ", text,
-        ": scale=biased shrinks every update by the same factor, which no number of clients averages away; it would need error "
-        "feedback, a memory that clients who take part once in a while do not have. Use scale=unbiased (the default)");
+    fail(ErrorCode::kInvalidArgument, "codec: ", text,
+         ": scale=biased shrinks every update by the same factor, which no number of clients averages away; use scale=unbiased "
+         "(the default), or error feedback");
   }
 }
 
@@ -239,13 +244,20 @@ void check_options(const FederateOptions& o) {
          Limits{}.max_name_bytes, " together");
   }
   for (size_t i = 0; i < o.codecs.size(); ++i) {
-    check_uplink(o.codecs[i]);
+    check_uplink(o.codecs[i], o.error_feedback);
     if (std::find(o.codecs.begin(), o.codecs.begin() + static_cast<std::ptrdiff_t>(i), o.codecs[i]) !=
         o.codecs.begin() + static_cast<std::ptrdiff_t>(i)) {
       fail(ErrorCode::kInvalidArgument, "codec: ", o.codecs[i], " is given twice");
     }
   }
   check_downlink(o.downlink);
+  if (o.sampling == Sampling::kWeighted && o.weights == Weights::kExamples) {
+    fail(ErrorCode::kInvalidArgument,
+         "weights: examples with weighted sampling counts sizes twice: a client with more examples "
+         "comes more often and weighs more. Use weights uniform, or sampling uniform");
+  }
+  if (o.error_feedback && !o.checkpoint.empty())
+    fail(ErrorCode::kInvalidArgument, "error-feedback: what the clients keep is in no checkpoint; leave out one of the two");
   check_count("rounds", o.rounds, 1, kMax);
   check_count("clients", o.clients, 1, kMax);
   check_count("examples-per-client", o.examples_per_client, 1, kMax);
@@ -281,9 +293,16 @@ FederateResult federate(const Task& task, const FederateOptions& options, const 
   return Loop(task, options, callbacks, nullptr).play();
 }
 
+// A client is trained by a rank here, by another there.
+static void check_remote(const FederateOptions& options) {
+  if (options.error_feedback)
+    fail(ErrorCode::kInvalidArgument, "error-feedback: what a client keeps does not follow it from rank to rank");
+}
+
 FederateResult federate_server(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks,
                                comm::Exchange& exchange, const ServerOptions& server) {
   check_options(options);
+  check_remote(options);
   RemoteRanks remote(exchange, server, settings_hash(task, options));
   remote.greet();
   FederateResult result = Loop(task, options, callbacks, &remote).play();
@@ -294,6 +313,7 @@ FederateResult federate_server(const Task& task, const FederateOptions& options,
 void federate_rank(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks,
                    comm::Exchange& exchange, const ServerOptions& server) {
   check_options(options);
+  check_remote(options);
   Federation federation(task, options);
   follow(federation, callbacks, exchange, server, settings_hash(task, options));
 }

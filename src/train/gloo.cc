@@ -14,12 +14,14 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <iostream>
 #include <new>
 #include <span>
 #include <thread>
 
 #include "base/deadline.h"
 #include "comm/inbox.h"
+#include "comm/sigpipe.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 
@@ -56,6 +58,7 @@ class Gloo final : public comm::Exchange {
   }
 
   ~Gloo() override {
+    const comm::NoSigpipe none;
     {
       const std::lock_guard lock(mutex_);
       for (const auto& p : peers_) {
@@ -238,22 +241,43 @@ class Gloo final : public comm::Exchange {
   bool closing_ = false;
 };
 
-c10::intrusive_ptr<c10d::Store> open_store(const GlooOptions& o) {
-  if (o.store.starts_with("file:")) return c10::make_intrusive<c10d::FileStore>(o.store.substr(5), o.size);
-  const size_t colon = o.store.rfind(':');
+struct StorePlace {
+  std::string file;  // else
+  std::string host;
   uint16_t port = 0;
-  const char* const last = o.store.data() + o.store.size();
-  const bool good = o.store.starts_with("tcp:") && colon > 4 &&
-                    std::from_chars(o.store.data() + colon + 1, last, port).ptr == last && port != 0;
+};
+
+// "::1" of "[::1]", as addresses of IPv6 stand before a port.
+std::string without_brackets(const std::string& host) {
+  return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+}
+
+StorePlace parse_store(const std::string& store) {
+  StorePlace place;
+  if (store.starts_with("file:")) {
+    place.file = store.substr(5);
+    return place;
+  }
+  const size_t colon = store.rfind(':');
+  const char* const last = store.data() + store.size();
+  const bool good = store.starts_with("tcp:") && colon > 4 &&
+                    std::from_chars(store.data() + colon + 1, last, place.port).ptr == last && place.port != 0;
   if (!good)
-    fail(ErrorCode::kInvalidArgument, "store '", o.store, "': expected tcp:HOST:PORT or file:PATH, the same for all ranks");
+    fail(ErrorCode::kInvalidArgument, "store '", store,
+         "': expected tcp:HOST:PORT (tcp:[::1]:PORT for an address of IPv6) or file:PATH, the same for all ranks");
+  place.host = without_brackets(store.substr(4, colon - 4));
+  return place;
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const GlooOptions& o, const StorePlace& place, Milliseconds timeout) {
+  if (!place.file.empty()) return c10::make_intrusive<c10d::FileStore>(place.file, o.size);
   c10d::TCPStoreOptions options;
-  options.port = port;
+  options.port = place.port;
   options.isServer = o.rank == 0 && !o.store_is_served;
   options.numWorkers = static_cast<std::size_t>(o.size);
   options.waitWorkers = false;
-  options.timeout = o.timeout;
-  return c10::make_intrusive<c10d::TCPStore>(o.store.substr(4, colon - 4), options);
+  options.timeout = timeout;
+  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
 }
 
 // The first line of torch's texts, which go on for many with a stack.
@@ -262,25 +286,76 @@ std::string first_line(const char* text) {
   return s.substr(0, s.find('\n'));
 }
 
+[[noreturn]] void fail_to_meet(const GlooOptions& o, const std::string& why) {
+  fail(ErrorCode::kIo, "gloo: rank ", o.rank, " of ", o.size, " cannot meet the others at ", o.store, ": ", why);
+}
+
+// Its waits are one after another, each with torch's own time-out, and one has none: for the answer of what listens at the
+// store's port.
+std::unique_ptr<Gloo> meet(const GlooOptions& o, const StorePlace& place) {
+  const Milliseconds timeout = o.timeout * 9 / 10;  // so that torch says why, where it gives up at its first wait
+  try {
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("kpd", open_store(o, place, timeout));
+    store->setTimeout(timeout);
+    const auto options = Group::Options::create(timeout);
+    const std::string address = without_brackets(o.address);
+    options->devices.push_back(address.empty() ? Group::createDefaultDevice() : Group::createDeviceForHostname(address));
+    return std::make_unique<Gloo>(c10::make_intrusive<Group>(store, o.rank, o.size, options), o);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail_to_meet(o, first_line(e.what()));
+  }
+}
+
+// What the thread that meets and the one that waits for it share.
+struct Meeting {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false, given_up = false;
+  std::unique_ptr<Gloo> met;
+  std::exception_ptr error;
+};
+
+void run_meeting(Meeting& meeting, const GlooOptions& o, const StorePlace& place) {
+  const comm::NoSigpipe none;  // also in all threads of torch and of the engine, which begin here
+  std::unique_ptr<Gloo> met;
+  std::exception_ptr error;
+  try {
+    met = meet(o, place);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(meeting.mutex);
+  if (!meeting.given_up) meeting.met = std::move(met);
+  meeting.error = error;
+  meeting.over = true;
+  meeting.changed.notify_all();
+}
+
 }  // namespace
 
 std::unique_ptr<comm::Exchange> make_gloo(const GlooOptions& o) {
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
     fail(ErrorCode::kInvalidArgument, "rank ", o.rank, " of ", o.size, " ranks");
   }
-  if (o.silence_torch) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
-  try {
-    const auto store = c10::make_intrusive<c10d::PrefixStore>("kpd", open_store(o));
-    store->setTimeout(o.timeout);
-    const auto options = Group::Options::create(o.timeout);
-    options->devices.push_back(o.address.empty() ? Group::createDefaultDevice() : Group::createDeviceForHostname(o.address));
-    return std::make_unique<Gloo>(c10::make_intrusive<Group>(store, o.rank, o.size, options), o);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& e) {
-    fail(ErrorCode::kIo, "gloo: rank ", o.rank, " of ", o.size, " cannot meet the others at ", o.store, ": ",
-         first_line(e.what()));
+  const StorePlace place = parse_store(o.store);
+  if (o.silence_torch) {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+    std::cerr.rdbuf(nullptr);  // Gloo's own lines, of every try to connect
   }
+  const auto meeting = std::make_shared<Meeting>();
+  std::thread thread([meeting, o, place] { run_meeting(*meeting, o, place); });
+  std::unique_lock lock(meeting->mutex);
+  if (!meeting->changed.wait_until(lock, deadline_after(o.timeout), [&] { return meeting->over; })) {
+    meeting->given_up = true;
+    thread.detach();
+    fail_to_meet(o, str("not all of them were there within ", static_cast<double>(o.timeout.count()) / 1000, " s"));
+  }
+  lock.unlock();
+  thread.join();
+  if (meeting->error) std::rethrow_exception(meeting->error);
+  return std::move(meeting->met);
 }
 
 }  // namespace kpd::train

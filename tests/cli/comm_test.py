@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -39,8 +40,8 @@ def run_mpi(t, ranks, *args):
 class Gloo:
     """The ranks as processes of their own, in namespaces if given."""
 
-    def __init__(self, t, ranks, *args, store="file:store", prefix=lambda rank: [], extra=lambda rank: []):
-        self.processes = [subprocess.Popen([*prefix(rank), t.program, "mean", "--comm", "gloo", "--rank", str(rank), "--ranks",
+    def __init__(self, t, ranks, *args, command="mean", store="file:store", prefix=lambda rank: [], extra=lambda rank: []):
+        self.processes = [subprocess.Popen([*prefix(rank), t.program, command, "--comm", "gloo", "--rank", str(rank), "--ranks",
                                             str(ranks), "--store", store, *extra(rank), *args], stdout=subprocess.PIPE,
                                            stderr=subprocess.PIPE, text=True, cwd=t.folder) for rank in range(ranks)]
 
@@ -145,6 +146,26 @@ def case_table_has_a_line_a_rank(t):
     assert len(done.stdout.splitlines()) == 4, done.stdout
 
 
+def case_the_table_says_who_is_not_in_the_mean(t):
+    need_engine(t, "gloo")
+    group = Gloo(t, 3, *VECTOR[:-1], "--trials", "1000", "--pattern", "gather", "--timeout", "20")
+    kill_once_connected(group, 2)
+    (code, out, err), _ = group.finish([0, 1])
+    assert code == 0 and "eden:bits=2: rank 2 is not in the mean: lost: rank 2 is gone" in out.splitlines(), (out, err)
+
+
+def case_sra_says_where_allgather_is_cheaper(t):
+    few = ["--synthetic", "normal", "--dim", "100000", "--codec", "eden:bits=.1", "--comm", "inprocess", "--ranks", "4"]
+    rows = {p: lines(t.run("mean", *few, "--pattern", p, "--json").stdout)[0] for p in ("allgather", "sra")}
+    assert rows["sra"]["bytes_per_rank"] <= rows["allgather"]["bytes_per_rank"], rows
+    assert abs(rows["sra"]["allgather_bytes_per_rank"] / rows["allgather"]["bytes_per_rank"] - 1) < .01, rows
+    note = "allgather would send"
+    t.run("mean", *few, "--pattern", "sra", out=f"eden:bits=.1: {note} [0-9]+ bytes a rank, with less error")
+    many = changed(changed(few, "--codec", "eden:bits=2"), "--ranks", "8")
+    done = t.run("mean", *many, "--pattern", "sra")
+    assert note not in done.stdout, done.stdout
+
+
 def case_wrong_command_lines(t):
     def usage(text, *args):
         t.run("mean", *args, exit=2, err=text)
@@ -180,6 +201,49 @@ def case_gloo_rank_that_never_comes(t):
     need_engine(t, "gloo")
     t.run("mean", "--comm", "gloo", "--rank", "0", "--ranks", "2", "--store", "file:store", "--timeout", "1", *VECTOR, exit=1,
           err="gloo: rank 0 of 2 cannot meet the others at file:store")
+
+
+def seconds(run):
+    start = time.monotonic()
+    run()
+    return time.monotonic() - start
+
+
+@contextlib.contextmanager
+def silent_listener():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(5)
+        yield listener.getsockname()[1]
+
+
+def case_gloo_meets_within_its_timeout(t):
+    """Where something listens that never answers, and at a file that ranks left behind which were killed."""
+    need_engine(t, "gloo")
+    group = Gloo(t, 2, *VECTOR, "--trials", "100000")
+    kill_once_connected(group, 0)
+    group.processes[1].kill()
+    group.finish()
+    assert t.path("store").exists()
+    start = seconds(lambda: t.run("--version"))  # how busy the machine is
+    join = ["mean", "--comm", "gloo", "--ranks", "2", *VECTOR, "--timeout", "3"]
+    with silent_listener() as port:
+        for store, rank in ((f"tcp:127.0.0.1:{port}", 1), ("file:store", 1), ("file:store", 0)):
+            took = seconds(lambda: t.run(*join, "--rank", rank, "--store", store, exit=1, err=f"gloo: rank {rank} of 2 cannot meet"))
+            assert took < 3 + 3 + 100 * start, (store, rank, took)
+
+
+def case_gloo_by_addresses_of_ipv6(t):
+    need_engine(t, "gloo")
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+            port = probe.getsockname()[1]
+    except OSError as error:
+        raise Skip(f"no IPv6 here: {error}") from None
+    group = Gloo(t, 2, *VECTOR, "--timeout", "20", store=f"tcp:[::1]:{port}", extra=lambda rank: ["--address", "[::1]"])
+    for code, out, err in group.finish():
+        assert code == 0 and lines(out), (code, out, err)
 
 
 def case_gloo_fails_in_one_line(t):

@@ -119,10 +119,20 @@ def case_federate_refuses_damaged_checkpoints(t):
     t.run(*args, "--resume", exit=1, err=r"run\.ckpt")
 
 
+def case_federate_keeps_what_a_biased_code_lost(t):
+    need_train(t)
+    t.run("federate", *SMALL, "--rounds", "1", "--codec", "drive:scale=biased", "--error-feedback", "--sampling", "weighted")
+
+
 def case_federate_refuses_what_cannot_train(t):
     need_train(t)
     start = ["federate", *SMALL, "--rounds", "1"]
     t.run(*start, "--codec", "eden:bits=1,scale=biased", exit=2, err="error feedback")
+    t.run(*start, "--codec", "eden:bits=0.1", "--error-feedback", exit=2, err="codec: error feedback: .* would grow without end")
+    for other in (["--comm", "inprocess"], ["--checkpoint", "kept"]):
+        t.run(*start, "--codec", "drive:scale=biased", "--error-feedback", *other, exit=2, err="error-feedback")
+    twice = ["--sampling", "weighted", "--weights", "examples"]
+    t.run(*start, "--codec", "float32", *twice, exit=2, err="counts sizes twice")
     t.run(*start, "--codec", "float32", "--downlink", "eden:bits=0.1", exit=2, err="without end")
     t.run(*start, exit=2, err="--codec SPEC is required")
     t.run(*changed(start, "--clients-per-round", "5"), "--codec", "float32", exit=2, err="clients-per-round: 5")

@@ -83,6 +83,18 @@ TEST(InProcess, RefusesWhatItsContractExcludes) {
   EXPECT_EQ(code([&] { make_inprocess_group(0); }), ErrorCode::kInvalidArgument);
 }
 
+// Only what comes from elsewhere needs a limit.
+TEST(InProcess, TakesMessagesOfAnyLength) {
+  const ExchangeLimits strict;
+  auto group = make_inprocess_group(2);
+  Bytes huge;
+  huge.resize(strict.max_message_bytes + 1);
+  group[1]->send(0, 1, std::move(huge));
+  Bytes b;
+  ASSERT_EQ(group[0]->receive(1, 1, b, kLong), Delivery::kReceived);
+  EXPECT_EQ(b.size(), strict.max_message_bytes + 1);
+}
+
 TEST(Inbox, ReadsAheadUpToItsLimitAndAlwaysWhatIsWaitedFor) {
   Inbox inbox(3, {.max_message_bytes = 100, .max_waiting_bytes = 10});
   ASSERT_TRUE(inbox.try_reserve(1, 7));  // counts before a byte of it is here

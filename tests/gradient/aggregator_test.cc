@@ -51,8 +51,14 @@ void reseal(Bytes& message) {
 
 class Server {
  public:
-  explicit Server(AggregatorOptions options = {}) : aggregator(one_tensor(kDim), RunSecret::from_seed(2), std::move(options)) {
+  explicit Server(AggregatorOptions options = {})
+      : aggregator(one_tensor(kDim), RunSecret::from_seed(2), with_weights(std::move(options))) {
     aggregator.begin_round(kRound, spans());
+  }
+  // The tests' clients have weights of 1 and 3.
+  static AggregatorOptions with_weights(AggregatorOptions options) {
+    if (options.max_weight == 1) options.max_weight = 1000;
+    return options;
   }
   std::vector<std::span<float>> spans() { return {std::span<float>(sum)}; }
   Refusal add(uint64_t client, const Bytes& message, const char* part = "") {
@@ -112,7 +118,7 @@ TEST(Aggregator, EveryRefusalIsNamedAndLeavesNoTrace) {
   EXPECT_EQ(s.add(2, changed([](MessageIds& i) { i.weight = 1001; }), "weight 1001"), Refusal::kWeight);
   std::vector<float> huge = x;
   for (float& v : huge) v *= 20;
-  EXPECT_EQ(s.add(2, message_of(huge, ids_of(2)), "the limit is 1000"), Refusal::kNorm);
+  EXPECT_EQ(s.add(2, message_of(huge, ids_of(2)), "the limit is 10"), Refusal::kNorm);
   s.aggregator.refuse(Refusal::kSilent);
   EXPECT_EQ(s.add(1, message_of(vector_of(1), ids_of(1, 3))), Refusal::kNone);
   EXPECT_TRUE(s.aggregator.finish_round());
@@ -123,6 +129,69 @@ TEST(Aggregator, EveryRefusalIsNamedAndLeavesNoTrace) {
   EXPECT_EQ(r.refusals(), 15u);
   EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kDamaged)], 4u);
   EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kSilent)], 1u);
+}
+
+// Eight clients of weight 1 hold +1, one holds -1 and says that it weighs as much as 2^32 of them: within any limit of the
+// norm.
+TEST(Aggregator, ARogueWeightTurnsNoMean) {
+  const std::vector<float> ones(kDim, 1.0f), rogue(kDim, -1.0f);
+  for (const bool known : {false, true}) {
+    AggregatorOptions options;
+    options.max_norm = 1.01 * std::sqrt(static_cast<double>(kDim));
+    options.codec = Codec::parse("float32");
+    const std::optional<uint64_t> weight = known ? std::optional<uint64_t>(1) : std::nullopt;
+    std::vector<float> sum(kDim);
+    const std::span<float> whole(sum);
+    Aggregator server(one_tensor(kDim), RunSecret::from_seed(2), options);
+    server.begin_round(kRound, {&whole, 1});
+    for (uint64_t c = 0; c < 8; ++c) EXPECT_TRUE(server.add(c, message_of(ones, ids_of(c), "float32"), weight).accepted());
+    const Verdict v = server.add(8, message_of(rogue, ids_of(8, uint64_t{1} << 32), "float32"), weight);
+    EXPECT_EQ(v.refusal, Refusal::kWeight);
+    EXPECT_EQ(v.reason, known ? "the message has weight 4294967296, expected 1" : "weight 4294967296, expected 1 to 1");
+    EXPECT_TRUE(server.finish_round());
+    for (const float x : sum) ASSERT_EQ(x, 1.0f);
+  }
+}
+
+// What is known of a client is exact: less is as wrong as more, and max_weight has no say.
+TEST(Aggregator, AnExpectedWeightIsTheOnlyOne) {
+  Server s;
+  EXPECT_EQ(s.aggregator.add(0, message_of(vector_of(0), ids_of(0, 4000)), 5000).refusal, Refusal::kWeight);
+  EXPECT_EQ(s.aggregator.add(0, message_of(vector_of(0), ids_of(0, 5000)), 5000).refusal, Refusal::kNone);
+  EXPECT_EQ(s.aggregator.add(1, message_of(vector_of(1), ids_of(1, 1)), 0).refusal, Refusal::kWeight);
+}
+
+// Messages of clients whose update has just the longest norm.
+TEST(Aggregator, HonestClientsOfTheLongestNormAreTaken) {
+  constexpr uint64_t kShort = 1000;
+  for (const char* spec : {"eden:bits=.1", "eden:bits=.1,code=entropy", "drive", "hadamard-sq:bits=1"}) {
+    const Codec codec = Codec::parse(spec);
+    const Manifest manifest = one_tensor(kShort);
+    const double room = norm_room(manifest, codec);
+    const bool tenth = codec.bits() < 1;
+    const int messages = tenth ? 20000 : 2000;
+    Encoder encoder(manifest, codec, RunSecret::from_seed(5));
+    Decoder decoder(manifest, RunSecret::from_seed(5));
+    const std::vector<float> x = normal_vector(kShort, 3);
+    double norm2 = 0, mean = 0;
+    for (const float v : x) norm2 += static_cast<double>(v) * v;
+    const TensorView view{std::span<const float>(x)};
+    Bytes message(encoder.max_bytes());
+    int refused = 0;
+    for (int i = 0; i < messages; ++i) {
+      MessageIds ids = ids_of(static_cast<uint64_t>(i));
+      const uint64_t bytes = encoder.encode_message({&view, 1}, ids, message);
+      const double norm = decoder.norm(std::span(message).first(bytes), ids);
+      refused += norm * norm > room * norm2;
+      mean += norm * norm / norm2 / messages;
+    }
+    // Fewer than one in 10,000: of 20,000 messages fewer than 2 are expected. At .1 bit of 1,000 numbers a standard deviation
+    // of |decoded|^2 is 15 % (fixed) or 28 % (entropy), so that six are 2.4 and 4.7 times the mean.
+    EXPECT_LT(refused, 2) << spec;
+    EXPECT_GT(room, mean) << spec;
+    EXPECT_LT(room, (tenth ? 5 : 2.5) * mean) << spec;
+  }
+  EXPECT_LT(norm_room(one_tensor(kShort), Codec::parse("qsgd:bits=2")), 1.0001);
 }
 
 TEST(Aggregator, AMessageThatIsWrongInItsLastSegmentLeavesNoTrace) {

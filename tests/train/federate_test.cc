@@ -143,6 +143,7 @@ INSTANTIATE_TEST_SUITE_P(All, FederateResume,
                                                       o.drop = 0.3;
                                                       o.clip = 0.1;
                                                       o.sampling = Sampling::kWeighted;
+                                                      o.weights = Weights::kUniform;
                                                       o.local_epochs = 2;
                                                     }},
                                          ResumeCase{"downlink", [](FederateOptions& o) { o.downlink = "eden:bits=2"; }}),
@@ -331,6 +332,42 @@ TEST(Federate, CompressedDownlinkTrainsAndIsCountedWithWhatAbsentClientsMissed) 
   EXPECT_GT(absent.downlink_bytes, present.downlink_bytes / 4);
   EXPECT_LT(absent.downlink_bytes, plain.downlink_bytes * 2);
   EXPECT_GT(absent.final_accuracy, plain.final_accuracy - 0.03);
+}
+
+// At half a bit scale=biased shortens every update to a third and less.
+TEST(Federate, ErrorFeedbackMakesUpForBias) {
+  const ToyTask task;
+  FederateOptions options = toy_options();
+  options.rounds = 20;
+  options.error_feedback = true;
+  options.codecs = {"float32", "eden:bits=0.5,scale=biased"};
+  const FederateResult kept = federate(task, options);
+  EXPECT_GT(kept.codecs[1].final_accuracy, kept.codecs[0].final_accuracy - 0.05);
+  // What loses nothing keeps nothing; and threads decide nothing.
+  options.threads = 3;
+  EXPECT_EQ(federate(task, options).codecs[1].model, kept.codecs[1].model);
+  options.error_feedback = false;
+  options.codecs = {"float32"};
+  EXPECT_EQ(federate(task, options).codecs[0].model, kept.codecs[0].model);
+  options.error_feedback = true;
+  options.codecs = {"eden:bits=0.1"};
+  EXPECT_NE(message_of([&] { check_options(options); }, ErrorCode::kInvalidArgument)
+                .find("codec: error feedback: what eden:bits=0.1"),
+            std::string::npos);
+  options.codecs = {"drive:scale=biased"};
+  check_options(options);
+  options.checkpoint = "x";
+  EXPECT_NE(message_of([&] { check_options(options); }, ErrorCode::kInvalidArgument).find("error-feedback: "),
+            std::string::npos);
+}
+
+TEST(Federate, RefusesToCountSizesTwice) {
+  FederateOptions options = toy_options();
+  options.sampling = Sampling::kWeighted;
+  EXPECT_NE(message_of([&] { check_options(options); }, ErrorCode::kInvalidArgument).find("counts sizes twice"),
+            std::string::npos);
+  options.weights = Weights::kUniform;
+  check_options(options);
 }
 
 TEST(Federate, RefusesWhatCannotTrain) {

@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "base/expect_error.h"
+#include "kpd/base/bytes.h"
+#include "kpd/base/hash.h"
 #include "kpd/comm/inprocess.h"
 #include "kpd/train/federate.h"
 #include "toy_task.h"
@@ -49,6 +51,32 @@ Outcome run(const FederateOptions& options, int ranks, const RankBody& body = {}
   return outcome;
 }
 
+// Passes on all but the weight of a rank's messages, which it multiplies.
+class Rogue final : public comm::Exchange {
+ public:
+  explicit Rogue(comm::Exchange& under) : under_(under) {}
+  std::string_view engine() const override { return under_.engine(); }
+  int rank() const override { return under_.rank(); }
+  int size() const override { return under_.size(); }
+  void send(int to, uint32_t tag, std::vector<uint8_t> bytes) override {
+    if (tag >= kUpdateTag) {
+      store_u64(bytes.data() + 64, 1000000 * load_u64(bytes.data() + 64));
+      const size_t body = bytes.size() - 4;
+      store_u32(bytes.data() + body, crc32(std::span(bytes).first(body)));
+    }
+    under_.send(to, tag, std::move(bytes));
+  }
+  comm::Delivery receive(int from, uint32_t tag, std::vector<uint8_t>& bytes, comm::Milliseconds timeout) override {
+    return under_.receive(from, tag, bytes, timeout);
+  }
+  bool lost(int peer) const override { return under_.lost(peer); }
+  bool flush(comm::Milliseconds timeout) override { return under_.flush(timeout); }
+  comm::Traffic traffic() const override { return under_.traffic(); }
+
+ private:
+  comm::Exchange& under_;
+};
+
 void expect_equal(const FederateResult& a, const FederateResult& b) {
   ASSERT_EQ(a.codecs.size(), b.codecs.size());
   for (size_t i = 0; i < a.codecs.size(); ++i) {
@@ -76,7 +104,8 @@ TEST(Remote, NumbersAreThoseOfOneProcess) {
   }
 }
 
-TEST(Remote, ALostRankIsDroppedAndTheOthersGoOn) {
+// Its clients are trained by the others: no number changes.
+TEST(Remote, ALostRanksClientsAreDealtOutAgain) {
   const Outcome o = run(remote_options(), 3, [](int rank, comm::Exchange& exchange, const ToyTask& task) {
     if (rank == 1) return federate_rank(task, remote_options(), {}, exchange);
     FederateCallbacks callbacks;
@@ -86,11 +115,89 @@ TEST(Remote, ALostRankIsDroppedAndTheOthersGoOn) {
   });
   ASSERT_EQ(o.result.codecs.size(), 2u);
   EXPECT_EQ(o.result.codecs[1].rounds, 6u);
-  // Two of five clients of a round are rank 2's.
-  EXPECT_EQ(o.result.codecs[1].dropped, 12u);
-  EXPECT_EQ(o.result.codecs[1].clients_ok, 18u);
-  ASSERT_FALSE(o.warnings.empty());
-  EXPECT_NE(o.warnings.back().find("of rank 2: dropped: rank 2 is gone"), std::string::npos) << o.warnings.back();
+  expect_equal(federate(ToyTask(), remote_options()), o.result);
+  ASSERT_EQ(o.warnings.size(), 1u);
+  EXPECT_NE(o.warnings[0].find(": rank 2 is gone: "), std::string::npos) << o.warnings[0];
+  EXPECT_NE(o.warnings[0].find(" of its clients are dealt out again"), std::string::npos) << o.warnings[0];
+}
+
+// Rank 2 stands still for several time-outs in the middle of a round: one time-out is waited, once; then it gets no clients
+// until all that it owed has come, and then some again. No number changes.
+TEST(Remote, ASilentRankCostsOneTimeOutAndComesBack) {
+  FederateOptions options = remote_options();
+  options.codecs = {"eden:bits=2,block=64"};
+  options.downlink = "eden:bits=4,block=64";  // so that the rank has to be told the clients' model when it comes back
+  options.rounds = 24;
+  options.eval_every = 1;
+  ServerOptions server;
+  server.timeout = comm::Milliseconds(400);
+  auto group = comm::make_inprocess_group(3);
+  const ToyTask task;
+  std::atomic<int> steps{0}, steps_before{0};
+  std::thread well([&] { federate_rank(task, options, {}, *group[1], server); });
+  std::thread slow([&] {
+    FederateCallbacks callbacks;
+    callbacks.stopped = [&] {
+      if (++steps == 20) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+      return false;
+    };
+    federate_rank(task, options, callbacks, *group[2], server);
+  });
+  std::vector<std::string> warnings;
+  FederateCallbacks callbacks;
+  callbacks.on_warning = [&](const std::string& text) { warnings.push_back(text); };
+  callbacks.on_evaluation = [&](const Evaluation&) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  const FederateResult result = federate_server(task, options, callbacks, *group[0], server);
+  steps_before = steps.load();
+  well.join();
+  slow.join();
+  expect_equal(federate(task, options), result);
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].find(": rank 2 sent nothing in time: "), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[1].find(": rank 2 answers again"), std::string::npos) << warnings[1];
+  EXPECT_GT(steps_before.load(), 40);  // it took part after it had come back
+}
+
+// Nobody is left who could train a silent rank's clients: they count as dropped, and the rank is asked again.
+TEST(Remote, TheOnlyRankIsAskedAgain) {
+  FederateOptions options = remote_options();
+  options.codecs = {"float32"};
+  ServerOptions server;
+  server.timeout = comm::Milliseconds(300);
+  std::atomic<int> steps{0};
+  const Outcome o = run(
+      options, 2,
+      [&](int, comm::Exchange& exchange, const ToyTask& task) {
+        FederateCallbacks callbacks;
+        callbacks.stopped = [&] {
+          if (++steps == 30) std::this_thread::sleep_for(std::chrono::milliseconds(450));
+          return false;
+        };
+        federate_rank(task, options, callbacks, exchange, server);
+      },
+      server);
+  const CodecResult& r = o.result.codecs.at(0);
+  EXPECT_EQ(r.rounds, 6u);
+  EXPECT_GT(r.dropped, 0u);
+  EXPECT_LE(r.dropped, 10u);
+  EXPECT_EQ(r.dropped + r.clients_ok, 30u);
+}
+
+// One of the ranks says that its clients weigh a million times what they do.
+TEST(Remote, AWeightThatIsNotTheClientsIsRefused) {
+  FederateOptions options = remote_options();
+  options.codecs = {"float32"};
+  options.rounds = 1;
+  const Outcome o = run(options, 3, [&](int rank, comm::Exchange& exchange, const ToyTask& task) {
+    if (rank == 1) return federate_rank(task, options, {}, exchange);
+    Rogue rogue(exchange);
+    federate_rank(task, options, {}, rogue);
+  });
+  EXPECT_EQ(o.result.codecs[0].refused, 2u);
+  EXPECT_EQ(o.result.codecs[0].clients_ok, 3u);
+  ASSERT_EQ(o.warnings.size(), 2u);
+  EXPECT_NE(o.warnings[0].find("of rank 2: refused: the message has weight 40000000, expected 40"), std::string::npos)
+      << o.warnings[0];
 }
 
 TEST(Remote, AHostileRankIsRefusedAndNamed) {
@@ -99,20 +206,21 @@ TEST(Remote, AHostileRankIsRefusedAndNamed) {
   options.rounds = 3;
   const Outcome o = run(options, 3, [&](int rank, comm::Exchange& exchange, const ToyTask& task) {
     if (rank == 1) return federate_rank(task, options, {}, exchange);
-    // Greets by the book, by echoing the server's greeting, then sends garbage for every client of every round.
-    std::vector<uint8_t> greeting;
-    ASSERT_EQ(exchange.receive(0, kControlTag, greeting, comm::Milliseconds(5000)), comm::Delivery::kReceived);
-    exchange.send(0, kControlTag, greeting);
-    for (int round = 0; round < 3; ++round) {
+    // Greets by the book, by echoing the server's greeting, then sends garbage for both its clients of every round.
+    std::vector<uint8_t> message;
+    ASSERT_EQ(exchange.receive(0, kControlTag, message, comm::Milliseconds(5000)), comm::Delivery::kReceived);
+    exchange.send(0, kControlTag, message);
+    constexpr uint8_t kRound = 3, kEnd = 5;
+    do {
+      ASSERT_EQ(exchange.receive(0, kControlTag, message, comm::Milliseconds(5000)), comm::Delivery::kReceived);
+      if (message[4] != kRound) continue;
       for (uint32_t slot : {1u, 3u}) exchange.send(0, kUpdateTag + slot, std::vector<uint8_t>(300, 0x4b));
-    }
+    } while (message[4] != kEnd);
   });
-  // The first message of a slot is taken in round 1, the others as its extras: from round 2 on nothing comes, and the rank is
-  // gone.
   const CodecResult& r = o.result.codecs[0];
   EXPECT_EQ(r.clients_ok, 9u);
-  EXPECT_EQ(r.refused, 2u);
-  EXPECT_EQ(r.dropped, 4u);
+  EXPECT_EQ(r.refused, 6u);
+  EXPECT_EQ(r.dropped, 0u);
   ASSERT_FALSE(o.warnings.empty());
   EXPECT_NE(o.warnings[0].find("of rank 2: refused: "), std::string::npos) << o.warnings[0];
 }

@@ -44,9 +44,9 @@ struct FederateArgs {
   std::string task = "fashion-cnn", data;
   std::vector<std::string> codecs;
   std::string rounds, clients, examples_per_client, alpha, clients_per_round, local_epochs, batch, client_lr;
-  std::string server = "adam", server_lr, beta1, beta2, eps, momentum, sampling = "uniform", weights = "examples";
+  std::string server = "adam", server_lr, beta1, beta2, eps, momentum, sampling = "uniform", weights;
   std::string drop, clip, downlink = "float32", eval_every, save_updates, plot, checkpoint, max_norm;
-  bool resume = false;
+  bool resume = false, error_feedback = false;
   EngineOptions engine;
 };
 
@@ -119,7 +119,10 @@ train::FederateOptions parse_options(const FederateArgs& args) {
   read_real("--server-eps", args.eps, options.server_eps, 1e-12, 1e6);
   read_real("--server-momentum", args.momentum, options.server_momentum, 0, 0.999999);
   options.sampling = static_cast<train::Sampling>(parse_choice("--sampling", args.sampling, kSamplings));
-  options.weights = static_cast<train::Weights>(parse_choice("--weights", args.weights, kWeights));
+  // Sampling and weights by size would count sizes twice.
+  const std::string weights = options.sampling == train::Sampling::kWeighted ? "uniform" : "examples";  // sizes count once
+  options.weights = train::Weights(parse_choice("--weights", args.weights.empty() ? weights : args.weights, kWeights));
+  options.error_feedback = args.error_feedback;
   read_real("--drop", args.drop, options.drop, 0, 1);
   read_real("--clip", args.clip, options.clip, 1e-30, 1e30);
   options.downlink = args.downlink;
@@ -329,6 +332,7 @@ class TrainingRanks {
 void check_engine_options(const FederateArgs& args) {
   if (args.engine.used()) {
     choose_engine_program(args.engine, "federate");
+    if (args.error_feedback) usage("--error-feedback does not belong to --comm: what clients keep does not follow them");
     if (!args.save_updates.empty())
       usage("--save-updates does not belong to --comm: the server sees what updates decode to only");
     server_options(args);
@@ -445,7 +449,9 @@ void add_training_options(CLI::App& app, FederateArgs& args) {
   add(app, "--server-eps", args.eps, "E", "of adam (default 1e-4; shakespeare-lstm: 1e-3)");
   add(app, "--server-momentum", args.momentum, "M", "of sgd (default 0)");
   add(app, "--sampling", args.sampling, "uniform|weighted", "how clients are drawn; weighted: by their number of examples");
-  add(app, "--weights", args.weights, "examples|uniform", "weight of an update in the average (default examples)");
+  add(app, "--weights", args.weights, "examples|uniform", "of updates (default examples; uniform with --sampling weighted)");
+  add(app, "--error-feedback", args.error_feedback,
+      "clients send what their last message lost, for scale=biased; 4 bytes of memory a parameter and client; not with --comm");
   add(app, "--drop", args.drop, "P", "probability that a client vanishes after it got the model (default 0)");
   add(app, "--clip", args.clip, "NORM", "shorten longer updates to this L2 norm before encoding");
 }
@@ -469,7 +475,7 @@ void add_options(CLI::App& app, FederateArgs& args) {
       "keep the state there at every test and on Ctrl-C; a file that exists needs --resume");
   args.engine.default_timeout = kRoundTimeout;
   args.engine.add(app);
-  add(app, "--max-norm", args.max_norm, "NORM", "with --comm: refuse an update that decodes to more than this L2 norm");
+  add(app, "--max-norm", args.max_norm, "NORM", "with --comm: refuse an update of more than this L2 norm before coding");
   add(app, "--resume", args.resume,
       "continue from --checkpoint, with the same bits; --rounds, --eval-every, --threads, --json, --plot and --max-norm may "
       "differ");

@@ -55,11 +55,11 @@ void EngineOptions::add(CLI::App& app) {
   tool::add(app, "--ranks", ranks, "N", "how many ranks (inprocess: default 4; gloo: default $WORLD_SIZE)");
   tool::add(app, "--rank", rank, "R", "this process's rank (gloo; default $RANK)");
   tool::add(app, "--store", store, "URL",
-            "where gloo's ranks meet: tcp:HOST:PORT of rank 0, or file:PATH (default $MASTER_ADDR:$MASTER_PORT)");
+            "where gloo's ranks meet: tcp:HOST:PORT of rank 0 (IPv6: tcp:[::1]:PORT), or file:PATH (default "
+            "$MASTER_ADDR:$MASTER_PORT)");
   tool::add(app, "--address", address, "HOST", "this host, as the other ranks reach it (gloo; default: its own name)");
   tool::add(app, "--timeout", timeout, "S",
-            str("seconds to wait for a rank, also for the others to come (default ", default_timeout,
-                "); a gloo rank that joins may take up to about 2.6 times that before it gives up"));
+            str("seconds to wait for a rank, also for the others to come and to end (default ", default_timeout, ")"));
 }
 
 void EngineOptions::refuse_others() const {

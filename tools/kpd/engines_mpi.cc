@@ -5,6 +5,8 @@
 namespace kpd::tool {
 
 bool has_other_engine(const std::string& name) { return name == "mpi"; }
-std::unique_ptr<comm::Exchange> open_other_engine(const EngineOptions&, const Place&) { return comm::make_mpi(); }
+std::unique_ptr<comm::Exchange> open_other_engine(const EngineOptions& options, const Place&) {
+  return comm::make_mpi({}, options.wait());
+}
 
 }  // namespace kpd::tool

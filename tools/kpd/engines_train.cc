@@ -1,7 +1,12 @@
 // tools: the engines of kpd-train (engines.h).
 #include "engines.h"
 
+#include <cstdio>
 #include <cstdlib>
+
+#include <unistd.h>
+
+#include "kpd/base/error.h"
 
 #ifdef KPD_HAVE_MPI
 #include "kpd/comm/mpi.h"
@@ -25,7 +30,7 @@ bool has_other_engine(const std::string& name) {
 std::unique_ptr<comm::Exchange> open_other_engine([[maybe_unused]] const EngineOptions& options,
                                                   [[maybe_unused]] const Place& place) {
 #ifdef KPD_HAVE_MPI
-  if (options.comm == "mpi") return comm::make_mpi();
+  if (options.comm == "mpi") return comm::make_mpi({}, options.wait());
 #endif
 #ifdef KPD_HAVE_GLOO
   train::GlooOptions gloo;
@@ -36,7 +41,18 @@ std::unique_ptr<comm::Exchange> open_other_engine([[maybe_unused]] const EngineO
   gloo.address = options.address;
   gloo.timeout = options.wait();
   gloo.silence_torch = std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr;
-  return as_usage("--store", [&] { return train::make_gloo(gloo); });
+  try {
+    return as_usage("--store", [&] { return train::make_gloo(gloo); });
+  } catch (const Error&) {
+    // A thread may still be waiting in torch: it must not run on while the program takes itself apart.
+    on_exit(
+        [](int status, void*) {
+          std::fflush(nullptr);
+          _exit(status);
+        },
+        nullptr);
+    throw;
+  }
 #else
   return nullptr;
 #endif

@@ -39,6 +39,7 @@ double median(std::vector<double> v) {
 struct RankFigures {
   std::vector<double> encode, exchange, decode, total, nmse;
   uint64_t sent_bytes = 0;
+  uint64_t allgather_bytes = 0;  // that this rank would send with it (sra)
   AverageReport last;
   std::string replica_hash;  // of the last mean; empty without one
 };
@@ -75,6 +76,7 @@ class Rank {
       measure_error(report, mean, figures);
       figures.last = report;
     }
+    if (options.pattern == gradient::Pattern::kSra) figures.allgather_bytes = allgather_bytes(codec);
     if (figures.last.has_mean) {
       const std::span bytes(reinterpret_cast<const uint8_t*>(mean.data()), mean.size() * sizeof(float));
       figures.replica_hash = hex(sha256(bytes)).substr(0, 16);
@@ -97,7 +99,10 @@ class Rank {
     o["nmse"] = nmse ? Json(nmse->mean) : Json();
     o["nmse_stderr"] = nmse && nmse->standard_error ? Json(*nmse->standard_error) : Json();
     o["bytes_per_rank"] = f.sent_bytes;
-    if (plan_.pattern == "sra") o["second_bits"] = f.last.second_bits;
+    if (plan_.pattern == "sra") {
+      o["second_bits"] = f.last.second_bits;
+      o["allgather_bytes_per_rank"] = f.allgather_bytes;
+    }
     o["seconds"] = median(f.total);
     o["seconds_encode"] = median(f.encode);
     o["seconds_exchange"] = median(f.exchange);
@@ -125,8 +130,25 @@ class Rank {
                        f.replica_hash.empty() ? "-" : f.replica_hash);
   }
 
+  // What the table's columns do not say, a line each.
+  std::string notes(size_t codec, const RankFigures& f) const {
+    std::string text;
+    for (size_t r = 0; r < f.last.verdicts.size(); ++r) {
+      const gradient::Verdict& v = f.last.verdicts[r];
+      if (!v.accepted())
+        text += fmt::format("{}: rank {} is not in the mean: {}: {}\n", plan_.codec_texts[codec], r, refusal_name(v.refusal),
+                            v.reason);
+    }
+    if (static_cast<double>(f.sent_bytes) > .9 * static_cast<double>(f.allgather_bytes) && f.allgather_bytes > 0) {
+      text +=
+          fmt::format("{}: allgather would send {} bytes a rank, with less error: it is cheaper with so few ranks and bits\n",
+                      plan_.codec_texts[codec], f.allgather_bytes);
+    }
+    return text;
+  }
+
   // A table is printed by rank 0, its rows in the order of the ranks.
-  void print_rows(const std::string& rows) {
+  void print_rows(const std::string& rows, const std::string& notes) {
     if (rank_ != 0) {
       exchange_.send(0, kLine, {rows.begin(), rows.end()});
       return;
@@ -141,6 +163,7 @@ class Rank {
       const std::vector<uint8_t> line = receive(r, kLine, /*may_be_gone=*/true);
       text.append(line.begin(), line.end());
     }
+    text += notes;
     std::fputs(text.c_str(), stdout);
   }
 
@@ -149,6 +172,14 @@ class Rank {
   }
 
  private:
+  // One message of the whole to every other rank.
+  uint64_t allgather_bytes(size_t codec) const {
+    gradient::Encoder encoder(manifest_, plan_.codecs[codec], gradient::RunSecret::from_seed(plan_.seed),
+                              {.threads = plan_.threads});
+    std::vector<uint8_t> message(encoder.max_bytes());
+    return static_cast<uint64_t>(ranks_ - 1) * encoder.encode_message(tensor_views(manifest_, x_), {}, message);
+  }
+
   uint64_t weight(int r) const { return plan_.weights.empty() ? 1 : plan_.weights[static_cast<size_t>(r)]; }
 
   void load() {
@@ -293,11 +324,12 @@ class Rank {
 void run_rank(Exchange& exchange, const RankPlan& plan, comm::Milliseconds timeout) {
   static std::mutex print_mutex;
   Rank rank(exchange, plan, timeout);
-  std::string rows;
+  std::string rows, notes;
   for (size_t k = 0; k < plan.codecs.size(); ++k) {
     const RankFigures figures = rank.measure(k);
     if (!plan.json) {
       rows += rank.row(k, figures);
+      notes += rank.notes(k, figures);
       continue;
     }
     const std::string line = rank.json(k, figures);
@@ -305,7 +337,7 @@ void run_rank(Exchange& exchange, const RankPlan& plan, comm::Milliseconds timeo
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fflush(stdout);
   }
-  if (!plan.json) rank.print_rows(rows);
+  if (!plan.json) rank.print_rows(rows, notes);
   rank.finish();
 }
 

@@ -1,4 +1,4 @@
-// tools: Ctrl-C; see signals.h. The handler calls only what POSIX allows in one.
+// tools: Ctrl-C, SIGTERM and SIGHUP; see signals.h. The handler calls only what POSIX allows in one.
 #include "signals.h"
 
 #include <atomic>
@@ -15,13 +15,14 @@ namespace {
 std::atomic<int> g_deferred{0};
 std::atomic<bool> g_second_ends{false};
 std::atomic<int> g_signal{0};
-std::string g_explanation;  // written before g_explained is set
-std::atomic<bool> g_explained{false};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+// Never freed: SIGTERM may come while the program ends, after the destructors of what has static storage.
+std::atomic<const std::string*> g_explanation{nullptr};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<const std::string*>::is_always_lock_free);
 
 void handle(int signal) {
-  if (signal == SIGTERM && g_explained.load()) {
-    const ssize_t ignored = write(2, g_explanation.data(), g_explanation.size());
+  if (const std::string* const text = g_explanation.load(); signal == SIGTERM && text != nullptr) {
+    const ssize_t ignored = write(2, text->data(), text->size());
     static_cast<void>(ignored);
     _exit(1);
   }
@@ -42,12 +43,12 @@ void install_signal_handlers() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // A terminal that closes is a Ctrl-C; where nohup or another parent had it ignored, it stays so.
+  struct sigaction before = {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
-void explain_termination(const std::string& line) {
-  g_explanation = line + "\n";
-  g_explained.store(true);
-}
+void explain_termination(const std::string& line) { g_explanation.store(new std::string(line + "\n")); }
 
 bool interrupted() { return g_signal.load() != 0; }
 

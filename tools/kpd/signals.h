@@ -6,7 +6,7 @@
 
 namespace kpd::tool {
 
-// Catches SIGINT and SIGTERM. Call once, before threads start.
+// Catches SIGINT, SIGTERM and, unless it is ignored, SIGHUP. Call once, before threads start.
 void install_signal_handlers();
 
 // From now on SIGTERM writes this line to stderr and ends the program with exit code 1: where SIGTERM is how a launcher says

@@ -22,7 +22,10 @@ enum class Delivery : uint8_t {
 };
 
 struct ExchangeLimits {
-  uint64_t max_message_bytes = uint64_t{1} << 30;  // a longer message is refused by send() and counts its sender as lost
+  // A longer message is refused by send() and counts its sender as lost: what a stranger's message may take of a receiver's
+  // memory. A whole model in one message: 268 million float32 numbers, 8.6 billion at one bit. Averager's allgather and sra
+  // send pieces.
+  uint64_t max_message_bytes = uint64_t{1} << 30;
   // What an engine reads ahead of receive(), over all peers, messages under way included; beyond it only what a receive() waits
   // for is read, and into an empty queue one message of any size. So the memory of a receiver does not grow with the number of
   // its peers.

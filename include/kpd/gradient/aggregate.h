@@ -4,10 +4,12 @@
 //   gather     every rank sends to rank 0, which alone has the mean.        B up;                error v/n
 //   allgather  every rank sends to every other and decodes all.             (n - 1) B;           error v/n
 //   sra        scatter, reduce, allgather: rank s averages shard s of all,
-//              sends it on in a second code.                                2 (n - 1)/n B;       error about v1/n + v2 rho
-// Sums are taken in the order of the ranks (a shard's owner adds its own, exact, first), so the mean is the same for any number
-// of threads, order of arrival and engine; with allgather and sra all ranks hold the same bits, because all, also the sender,
-// apply decoded bytes.
+//              sends it on in a second code of B2.                          (n - 1)/n (B + B2);  error about v1/n + v2 rho
+// By default B2 is such that both hops err alike, and at most (n - 1) B, with which sra sends what allgather sends. There
+// allgather errs less: with 2 ranks at any rate, and below one bit, where errors fall in proportion to the bits, with few ranks
+// (about 1/v2 bits for the second hop: 9 ranks at .1 bit). AverageReport says what both send. Sums are taken in the order of
+// the ranks (a shard's owner adds its own, exact, first), so the mean is the same for any number of threads, order of arrival
+// and engine; with allgather and sra all ranks hold the same bits, because all, also the sender, apply decoded bytes.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +42,14 @@ struct Sender {
   int rank = 0;
   uint64_t client = 0;
   uint32_t tag = 0;
+  std::optional<uint64_t> weight{};  // that the message must have; none: any up to the aggregator's max_weight
 };
 struct CollectOptions {
   AverageClock* clock = nullptr;
-  std::function<bool()> stopped;  // true: wait no longer; who has not sent by then is silent
+  std::function<bool()> stopped{};  // true: wait no longer; who has not sent by then is silent
+  // Asked where a sender is silent or lost (`why`), before it is given up. `left` are the senders from that one on, whose ranks
+  // it may change: true, they are waited for, for a time-out more; false, the sender is left out.
+  std::function<bool(std::span<Sender> left, Refusal why)> replace{};
 };
 // Takes one message of each sender, in this order, into an aggregator whose round is open. `timeout` is for all together. A
 // sender whose message is refused or does not come is left out; messages of other rounds are refused, counted and passed over.
@@ -53,9 +59,12 @@ std::vector<Verdict> collect_updates(comm::Exchange& exchange, std::span<const S
 
 struct AverageOptions {
   Pattern pattern = Pattern::kAllgather;
-  // Of kSra's second hop. None: the first codec, for eden with bits + .5 log2(n rho) (at least its own, at most 8), where rho
-  // is measured by the shard's owner.
+  // Of kSra's second hop. None: the first codec, where its spec has `bits` with so many that the second hop errs as the first
+  // does (by limit_vnmse; the shard's owner knows all norms), at least its own and no more than allgather would send.
   std::optional<Codec> second{};
+  // Every rank keeps what its code lost and sends it with its next vector (kpd/gradient/feedback.h), in kSra in both hops.
+  // Refused with Error(kInvalidArgument) where it would grow. Takes two floats an element.
+  bool error_feedback = false;
   uint64_t run = 0;
   uint64_t weight = 1;  // of this rank
   int threads = 1;

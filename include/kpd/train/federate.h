@@ -43,6 +43,9 @@ struct FederateOptions {
   double server_momentum = 0;  // of kSgd
   Sampling sampling = Sampling::kUniform;
   Weights weights = Weights::kExamples;
+  // Every client keeps what its message lost and sends it with its next update (kpd/gradient/feedback.h), which makes up for
+  // scale=biased. Takes 4 bytes a parameter for every client that has taken part; in no checkpoint, and in one process only.
+  bool error_feedback = false;
   double drop = 0;  // probability that a client of the sample vanishes after it got the model
   double clip = 0;  // longest L2 norm of a client's difference, before encoding; 0 = any
   // "float32" and "bf16" send the whole model to every client of the sample. Any other spec sends the difference to what the
@@ -114,8 +117,9 @@ struct FederateResult {
   bool stopped = false;
 };
 
-// Throws Error(kInvalidArgument) naming the option: values out of range, unknown codecs, and codecs that cannot train (a uplink
-// with scale=biased has no error feedback; a downlink difference whose error is not below 1 grows without end). Needs no data.
+// Throws Error(kInvalidArgument) naming the option: values out of range, unknown codecs, and codecs that cannot train (an
+// uplink with scale=biased needs error feedback, and that a code whose error does not grow; a downlink difference whose error
+// is not below 1 grows without end); kWeighted sampling with weights by examples, which would count sizes twice. Needs no data.
 void check_options(const FederateOptions& options);
 
 // The seed that the run in a checkpoint began with. Throws Error(kIo | kCorruptData | kUnsupported).
@@ -126,9 +130,11 @@ uint64_t checkpoint_seed(const std::string& path);
 FederateResult federate(const Task& task, const FederateOptions& options, const FederateCallbacks& callbacks = {});
 
 // The same over an engine: this rank 0 is the server, the clients of a round are trained by ranks 1 ... in turn, which call
-// federate_rank() with the same options. A rank that is lost, silent for `timeout` or sends something wrong is left out: its
-// clients count as dropped or refused, named by on_warning. Without such failures every number is that of federate() alone (but
-// update_vnmse, which only clients know: 0). `max_norm` bounds what one update may decode to. `exchange` has at least two
+// federate_rank() with the same options. A rank that is lost or silent for `timeout` is named by on_warning and its clients are
+// trained by the other ranks, also in later rounds; a silent one that answers yet takes part again. So as long as one rank is
+// well every number is that of federate() alone (but update_vnmse, which only clients know: 0); where none is, the clients
+// count as dropped. A message that is wrong is refused, its client counted, and no other rank asked. A message's weight must be
+// its client's. `max_norm` bounds the norm of one update as gradient::AggregatorOptions says. `exchange` has at least two
 // ranks.
 struct ServerOptions {
   comm::Milliseconds timeout{600000};  // of one round's training

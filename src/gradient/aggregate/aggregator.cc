@@ -93,6 +93,8 @@ struct Aggregator::Impl {
         decoder(manifest, secret, {.threads = options.threads, .limits = options.limits}) {
     if (options.sum_rotated && !options.codec)
       fail(ErrorCode::kInvalidArgument, "aggregator: sum_rotated needs the codec that all clients must use");
+    max_decoded_norm = options.max_norm;
+    if (options.codec && std::isfinite(options.max_norm)) max_decoded_norm *= std::sqrt(norm_room(manifest, *options.codec));
   }
 
   AggregatorOptions options;
@@ -102,14 +104,15 @@ struct Aggregator::Impl {
   std::vector<std::span<float>> sum;
   std::vector<uint64_t> seen;  // clients accepted, sorted
   RoundReport report;
+  double max_decoded_norm = 0;
   bool open = false;
 
-  Verdict judge(uint64_t client, std::span<const uint8_t> message);
-  Verdict judge_ids(const MessageIds& ids, uint64_t client) const;
+  Verdict judge(uint64_t client, std::span<const uint8_t> message, std::optional<uint64_t> expected_weight);
+  Verdict judge_ids(const MessageIds& ids, uint64_t client, std::optional<uint64_t> expected_weight) const;
   Verdict judge_codec(std::span<const uint8_t> message) const;
 };
 
-Verdict Aggregator::Impl::judge_ids(const MessageIds& ids, uint64_t client) const {
+Verdict Aggregator::Impl::judge_ids(const MessageIds& ids, uint64_t client, std::optional<uint64_t> expected_weight) const {
   const auto differs = [](Refusal refusal, const char* what, uint64_t got, uint64_t want) {
     return refused(refusal, str("the message has ", what, " ", got, ", expected ", want));
   };
@@ -121,7 +124,9 @@ Verdict Aggregator::Impl::judge_ids(const MessageIds& ids, uint64_t client) cons
   if (std::binary_search(seen.begin(), seen.end(), client)) {
     return refused(Refusal::kTwice, str("client ", client, " is in the sum already"));
   }
-  if (ids.weight == 0 || ids.weight > options.max_weight)
+  if (expected_weight && ids.weight != *expected_weight)
+    return differs(Refusal::kWeight, "weight", ids.weight, *expected_weight);
+  if (ids.weight == 0 || (!expected_weight && ids.weight > options.max_weight))
     return refused(Refusal::kWeight, str("weight ", ids.weight, ", expected 1 to ", options.max_weight));
   if (ids.weight > std::numeric_limits<uint64_t>::max() - report.total_weight)
     return refused(Refusal::kWeight, str("weight ", ids.weight, " on top of ", report.total_weight, " leaves 64 bits"));
@@ -144,7 +149,7 @@ Verdict Aggregator::Impl::judge_codec(std::span<const uint8_t> message) const {
   return {};
 }
 
-Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> message) {
+Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> message, std::optional<uint64_t> expected_weight) {
   MessageIds ids;
   try {
     ids = decoder.peek(message);
@@ -157,7 +162,7 @@ Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> messag
   if (options.mac && !same(mac_of(message, options.mac), message.subspan(kMacOffset, kMacBytes))) {
     return refused(Refusal::kForged, "the authentication code is wrong");
   }
-  Verdict verdict = judge_ids(ids, client);
+  Verdict verdict = judge_ids(ids, client, expected_weight);
   if (!verdict.accepted()) return verdict;
   const auto weight = static_cast<float>(ids.weight);
   try {
@@ -166,9 +171,9 @@ Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> messag
     verdict.weight = ids.weight;
     verdict.norm = decoder.norm(message, ids);
     const double most = options.sum_rotated ? kMaxRotatedNorm : kMaxWeightedNorm;
-    const double limit = std::min(options.max_norm, most / static_cast<double>(ids.weight));
+    const double limit = std::min(max_decoded_norm, most / static_cast<double>(ids.weight));
     if (!(verdict.norm <= limit))
-      return refused(Refusal::kNorm, str("the update has norm ", verdict.norm, ", the limit is ", limit));
+      return refused(Refusal::kNorm, str("the update decodes to norm ", verdict.norm, ", the limit is ", limit));
     if (options.sum_rotated) {
       decoder.decode_rotated_add(message, ids, weight, sum);
     } else {
@@ -202,11 +207,11 @@ void Aggregator::begin_round(const MessageIds& expected, std::span<const std::sp
   m.open = true;
 }
 
-Verdict Aggregator::add(uint64_t client, std::span<const uint8_t> message) {
+Verdict Aggregator::add(uint64_t client, std::span<const uint8_t> message, std::optional<uint64_t> expected_weight) {
   Impl& m = *impl_;
   if (!m.open) fail(ErrorCode::kInvalidArgument, "aggregator: add() outside a round");
   m.report.bytes += message.size();
-  Verdict verdict = m.judge(client, message);
+  Verdict verdict = m.judge(client, message, expected_weight);
   verdict.bytes = message.size();
   if (verdict.accepted()) {
     ++m.report.accepted;

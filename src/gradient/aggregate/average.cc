@@ -5,49 +5,27 @@
 #include "kpd/gradient/aggregate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <map>
 
+#include "gradient/aggregate/averager.h"
 #include "gradient/aggregate/greeting.h"
-#include "gradient/aggregate/shards.h"
 #include "gradient/aggregate/stopwatch.h"
 #include "gradient/stream_format.h"
-#include "kernels/hadamard.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/spec.h"
-#include "kpd/gradient/streaming.h"
 
 namespace kpd::gradient {
 namespace {
 
 using comm::Delivery;
-using Bytes = std::vector<uint8_t>;
-
-enum Tag : uint32_t { kHello = 1, kFirstHop, kNorm, kSecondHop, kUpdate };
 
 // A fast sender may be a round ahead of the server, so rounds have tags of their own.
-uint32_t update_tag(uint64_t round) { return kUpdate + static_cast<uint32_t>(round % 4096); }
-
-constexpr uint64_t kSecondHopClient = uint64_t{1} << 32;  // + shard: client ids of the second hop's messages
-constexpr double kBitStep = 0.125;                        // of the second hop's bits
+constexpr uint64_t kRoundTags = 4096;
+uint32_t update_tag(uint64_t round) { return kUpdate + static_cast<uint32_t>(round % kRoundTags); }
 
 constexpr std::string_view kPatternNames[] = {"gather", "allgather", "sra"};
-
-std::string with_bits(const std::string& spec, double bits) {
-  std::string text;
-  const size_t colon = spec.find(':');
-  std::string rest = colon == std::string::npos ? "" : spec.substr(colon + 1);
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    const std::string pair = rest.substr(0, comma);
-    if (!pair.starts_with("bits=")) text += "," + pair;
-    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
-  }
-  return str(spec.substr(0, colon), ":bits=", bits, text);
-}
 
 }  // namespace
 
@@ -60,78 +38,6 @@ Pattern parse_pattern(std::string_view text) {
   const std::string_view near = nearest_word(text, kPatternNames);
   fail(ErrorCode::kInvalidArgument, "unknown pattern '", text, "', expected gather, allgather or sra",
        near.empty() ? std::string() : str("; did you mean '", near, "'?"));
-}
-
-struct Averager::Impl {
-  Impl(comm::Exchange& the_exchange, Manifest the_manifest, Codec the_codec, RunSecret the_secret, AverageOptions the_options)
-      : exchange(the_exchange),
-        manifest(std::move(the_manifest)),
-        codec(std::move(the_codec)),
-        secret(the_secret),
-        options(std::move(the_options)),
-        rank(exchange.rank()),
-        n(exchange.size()) {}
-
-  comm::Exchange& exchange;
-  const Manifest manifest;
-  const Codec codec;
-  const RunSecret secret;
-  AverageOptions options;
-  const int rank, n;
-  std::vector<uint64_t> weights;  // of every rank
-  uint64_t total_weight = 0;
-
-  std::optional<Encoder> encoder;              // of the whole (gather, allgather)
-  std::optional<Aggregator> aggregator;        // gather, rank 0
-  std::optional<Decoder> decoder;              // allgather of dithered codes
-  std::vector<StreamDecoder> decoders;         // one a rank
-  std::optional<Shards> shards;                // sra
-  std::vector<Encoder> shard_encoders;         // sra, first hop
-  std::vector<StreamDecoder> second_decoders;  // sra, one a shard
-  std::map<double, Encoder> second_encoders;   // by bits
-  std::vector<float> shard_sum;
-
-  AverageReport* report = nullptr;
-  Bytes chunk;
-  bool failed = false;  // while parts of messages were under way
-
-  void greet();
-  Bytes receive(int from, uint32_t tag);
-  void set_up();
-  MessageIds ids(uint64_t round, uint64_t client, uint64_t weight) const {
-    return {.run = options.run, .round = round, .client = client, .base_model_hash = 0, .weight = weight};
-  }
-  float share(int r) const {
-    return static_cast<float>(static_cast<double>(weights[static_cast<size_t>(r)]) / static_cast<double>(total_weight));
-  }
-  bool dithers() const { return (codec.params().flags & kFlagDither) != 0; }
-
-  // The next chunk of an encoder, empty after the last.
-  Bytes next_chunk(Encoder& from, EncodeReport* encoded = nullptr);
-  void check_sizes(std::span<const TensorView> x, std::span<const std::span<float>> mean) const;
-  Bytes whole_message(uint64_t round, std::span<const TensorView> x);
-  void feed(StreamDecoder& to, int from, std::span<const uint8_t> bytes);
-  static void check_whole(const StreamDecoder& decoder, int from);
-  template <class Each>
-  void for_others(const Each& each) const;
-
-  void gather(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
-  void discard_late(uint64_t round);
-  void allgather(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
-  void allgather_rotated(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
-  void sra(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean);
-  double load_own(std::span<const TensorView> x);
-  double send_shards(uint64_t round, std::span<const TensorView> x);
-  double sum_shard(uint64_t round, double own_norm2);
-  void spread_shard(uint64_t round, double second_bits, std::span<const std::span<float>> mean);
-  Encoder& second_encoder(double bits);
-  std::vector<std::span<float>> shard_spans();
-};
-
-// Others in an order that starts behind this rank, so that not all send to one.
-template <class Each>
-void Averager::Impl::for_others(const Each& each) const {
-  for (int i = 1; i < n; ++i) each((rank + i) % n);
 }
 
 Bytes Averager::Impl::receive(int from, uint32_t tag) {
@@ -180,12 +86,17 @@ void Averager::Impl::set_up() {
   const bool authenticated = options.aggregator.mac && options.pattern == Pattern::kGather;
   const EncodeOptions encode_options{
       .threads = options.threads, .nonfinite = options.nonfinite, .authenticated = authenticated};
+  if (options.error_feedback && options.pattern != Pattern::kSra)
+    feedback.emplace_back(manifest, codec, secret, options.threads);
   if (options.pattern == Pattern::kSra) {
     shards.emplace(manifest, static_cast<uint64_t>(n));
     for (int s = 0; s < n; ++s) {
       shard_encoders.emplace_back(shards->manifest(static_cast<size_t>(s)), codec, secret, encode_options);
       decoders.emplace_back(shards->manifest(static_cast<size_t>(rank)), secret);
       second_decoders.emplace_back(shards->manifest(static_cast<size_t>(s)), secret);
+      if (!options.error_feedback) continue;
+      const Codec& sent = s == rank && options.second ? *options.second : codec;
+      feedback.emplace_back(shards->manifest(static_cast<size_t>(s)), sent, secret, options.threads);
     }
     shard_sum.resize(shards->elements(static_cast<size_t>(rank)));
     return;
@@ -197,6 +108,7 @@ void Averager::Impl::set_up() {
     server.codec = codec;
     server.sum_rotated = dithers();
     if (rank == 0) aggregator.emplace(manifest, secret, server);
+    awaited.resize(static_cast<size_t>(n));
   } else if (dithers()) {
     DecodeOptions decode_options;
     decode_options.threads = options.threads;
@@ -216,9 +128,18 @@ Bytes Averager::Impl::next_chunk(Encoder& from, EncodeReport* encoded) {
 Bytes Averager::Impl::whole_message(uint64_t round, std::span<const TensorView> x) {
   const Stopwatch watch(&report->clock.seconds_encode);
   Bytes message(encoder->max_bytes());
-  message.resize(encoder->encode_message(x, ids(round, static_cast<uint64_t>(rank), options.weight), message));
+  const MessageIds own = ids(round, static_cast<uint64_t>(rank), options.weight);
+  message.resize(encoder->encode_message(with_error(0, x), own, message));
+  keep_error(0, {&message, 1}, own);
   if (options.aggregator.mac && options.pattern == Pattern::kGather) authenticate(message, options.aggregator.mac);
   return message;
+}
+
+void Averager::Impl::keep_error(size_t part, std::span<const Bytes> pieces, const MessageIds& ids) {
+  if (feedback.empty()) return;
+  Bytes whole;
+  for (const Bytes& piece : pieces) whole.insert(whole.end(), piece.begin(), piece.end());
+  feedback[part].keep(whole, ids);
 }
 
 void Averager::Impl::feed(StreamDecoder& to, int from, std::span<const uint8_t> bytes) {
@@ -236,12 +157,19 @@ void Averager::Impl::check_sizes(std::span<const TensorView> x, std::span<const 
   if (options.pattern != Pattern::kGather || rank == 0) check_destinations(manifest, mean);
 }
 
-// What came after its round was over is refused and thrown away.
+// What came after its round was over is refused and thrown away: it would lie in the engine's memory for ever.
 void Averager::Impl::discard_late(uint64_t round) {
   Bytes message;
   for_others([&](int r) {
-    while (exchange.receive(r, update_tag(round), message, comm::Milliseconds(0)) == Delivery::kReceived) {
-      aggregator->add(static_cast<uint64_t>(r), message);
+    std::set<uint32_t>& tags = awaited[static_cast<size_t>(r)];
+    std::set<uint32_t> open = tags;
+    if (last_tag) open.insert(*last_tag);  // whose message may have come twice
+    open.erase(update_tag(round));         // collect_updates() looks there
+    for (const uint32_t tag : open) {
+      while (exchange.receive(r, tag, message, comm::Milliseconds(0)) == Delivery::kReceived) {
+        aggregator->add(static_cast<uint64_t>(r), message, weights[static_cast<size_t>(r)]);
+        tags.erase(tag);
+      }
     }
   });
 }
@@ -255,17 +183,20 @@ void Averager::Impl::gather(uint64_t round, std::span<const TensorView> x, std::
     return;
   }
   aggregator->begin_round(ids(round, 0, 1), mean);
-  if (round > 0) discard_late(round - 1);
+  discard_late(round);
   {
     const Stopwatch watch(&report->clock.seconds_decode);
-    report->verdicts.push_back(aggregator->add(0, message));
+    report->verdicts.push_back(aggregator->add(0, message, options.weight));
   }
   std::vector<Sender> senders;
-  for (int r = 1; r < n; ++r) senders.push_back({r, static_cast<uint64_t>(r), update_tag(round)});
+  for (int r = 1; r < n; ++r)
+    senders.push_back({r, static_cast<uint64_t>(r), update_tag(round), weights[static_cast<size_t>(r)]});
   for (Verdict& v :
        collect_updates(exchange, senders, options.timeout, *aggregator, {.clock = &report->clock, .stopped = {}})) {
+    if (v.refusal == Refusal::kSilent) awaited[report->verdicts.size()].insert(update_tag(round));
     report->verdicts.push_back(std::move(v));
   }
+  last_tag = update_tag(round);
   const Stopwatch watch(&report->clock.seconds_decode);
   report->has_mean = aggregator->finish_round();
   report->ranks = aggregator->report().accepted;
@@ -274,11 +205,12 @@ void Averager::Impl::gather(uint64_t round, std::span<const TensorView> x, std::
 
 void Averager::Impl::allgather(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean) {
   std::vector<Bytes> own;
-  encoder->begin_stream(x, ids(round, static_cast<uint64_t>(rank), options.weight));
+  encoder->begin_stream(with_error(0, x), ids(round, static_cast<uint64_t>(rank), options.weight));
   for (Bytes piece = next_chunk(*encoder); !piece.empty(); piece = next_chunk(*encoder)) {
     for_others([&](int r) { exchange.send(r, kFirstHop, piece); });
     own.push_back(std::move(piece));
   }
+  keep_error(0, own, ids(round, static_cast<uint64_t>(rank), options.weight));
   for (const std::span<float> part : mean) std::fill(part.begin(), part.end(), 0.0f);
   for (int r = 0; r < n; ++r) {
     decoders[static_cast<size_t>(r)].begin(ids(round, static_cast<uint64_t>(r), weights[static_cast<size_t>(r)]), share(r),
@@ -320,125 +252,6 @@ void Averager::Impl::allgather_rotated(uint64_t round, std::span<const TensorVie
   }
   const Stopwatch watch(&report->clock.seconds_decode);
   decoder->finish_rotated(mean);
-}
-
-void Averager::Impl::sra(uint64_t round, std::span<const TensorView> x, std::span<const std::span<float>> mean) {
-  const double own_norm2 = send_shards(round, x);
-  report->second_bits = sum_shard(round, own_norm2);
-  spread_shard(round, report->second_bits, mean);
-}
-
-// shard_sum = this rank's part of its own shard, which no encoder looks at. Returns its squared norm.
-double Averager::Impl::load_own(std::span<const TensorView> x) {
-  const std::vector<TensorView> views = shards->views(static_cast<size_t>(rank), x);
-  const std::vector<std::span<float>> own = shard_spans();
-  double norm2 = 0;
-  for (size_t i = 0; i < own.size(); ++i) {
-    const std::span<float> values = own[i];
-    load_floats(views[i], 0, values);
-    kernels::Magnitude m = kernels::magnitude(values.data(), values.size());
-    if (m.max_abs_bits >= 0x7f800000u) {
-      const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-      if (options.nonfinite == NonFinite::kRefuse)
-        fail(ErrorCode::kInvalidArgument, "element ", bad - values.begin(), " of this rank's part of shard ", rank,
-             " is not finite");
-      zero_nonfinite(values);
-      m = kernels::magnitude(values.data(), values.size());
-    }
-    norm2 += m.sum_squares;
-  }
-  return norm2;
-}
-
-// First hop out: every other rank's shard in the codec, with its squared norm. Returns that of the own shard.
-double Averager::Impl::send_shards(uint64_t round, std::span<const TensorView> x) {
-  for_others([&](int s) {
-    Encoder& from = shard_encoders[static_cast<size_t>(s)];
-    EncodeReport encoded;
-    from.begin_stream(shards->views(static_cast<size_t>(s), x), ids(round, static_cast<uint64_t>(rank), options.weight));
-    for (Bytes piece = next_chunk(from, &encoded); !piece.empty(); piece = next_chunk(from, &encoded)) {
-      exchange.send(s, kFirstHop, std::move(piece));
-    }
-    Bytes norm(8);
-    store_u64(norm.data(), std::bit_cast<uint64_t>(encoded.norm2));
-    exchange.send(s, kNorm, std::move(norm));
-  });
-  const Stopwatch watch(&report->clock.seconds_encode);
-  return load_own(x);
-}
-
-// First hop in: shard_sum = the weighted mean of this rank's shard, its own part exact. Returns the bits for the second hop.
-double Averager::Impl::sum_shard(uint64_t round, double own_norm2) {
-  const std::vector<std::span<float>> sum = shard_spans();
-  {
-    const Stopwatch watch(&report->clock.seconds_decode);
-    for (float& v : shard_sum) v *= share(rank);
-  }
-  std::vector<int> open;
-  for (int r = 0; r < n; ++r) {
-    if (r == rank) continue;
-    decoders[static_cast<size_t>(r)].begin(ids(round, static_cast<uint64_t>(r), weights[static_cast<size_t>(r)]), share(r),
-                                           sum);
-    open.push_back(r);
-  }
-  while (!open.empty()) {
-    for (const int r : open) feed(decoders[static_cast<size_t>(r)], r, receive(r, kFirstHop));
-    std::erase_if(open, [&](int r) { return decoders[static_cast<size_t>(r)].done(); });
-  }
-  double average_norm2 = own_norm2 * static_cast<double>(share(rank));
-  for (int r = 0; r < n; ++r) {
-    if (r == rank) continue;
-    const Bytes norm = receive(r, kNorm);
-    if (norm.size() != 8) fail(ErrorCode::kCorruptData, "rank ", r, ": a norm of ", norm.size(), " bytes, expected 8");
-    average_norm2 += static_cast<double>(share(r)) * std::bit_cast<double>(load_u64(norm.data()));
-  }
-  if (options.second) return options.second->bits();
-  if (codec.row().name != "eden" || dithers()) return codec.bits();
-  const double mean_norm2 = kernels::magnitude(shard_sum.data(), shard_sum.size()).sum_squares;
-  const double n_rho = static_cast<double>(n) * mean_norm2 / average_norm2;
-  const double more = n_rho > 1 ? 0.5 * std::log2(n_rho) : 0;
-  return std::min(8.0, codec.bits() + std::ceil((std::isfinite(more) ? more : 0) / kBitStep) * kBitStep);
-}
-
-// Second hop: all shards in their second code, also the own one.
-void Averager::Impl::spread_shard(uint64_t round, double second_bits, std::span<const std::span<float>> mean) {
-  Encoder& from = second_encoder(second_bits);
-  std::vector<TensorView> views;
-  for (const std::span<float> part : shard_spans()) views.emplace_back(std::span<const float>(part));
-  std::vector<StreamDecoder>& in = second_decoders;
-  for (int s = 0; s < n; ++s) {
-    const std::vector<std::span<float>> to = shards->spans(static_cast<size_t>(s), mean);
-    for (const std::span<float> part : to) std::fill(part.begin(), part.end(), 0.0f);
-    in[static_cast<size_t>(s)].begin(ids(round, kSecondHopClient + static_cast<uint64_t>(s), 1), 1.0f, to);
-  }
-  from.begin_stream(views, ids(round, kSecondHopClient + static_cast<uint64_t>(rank), 1));
-  for (Bytes piece = next_chunk(from); !piece.empty(); piece = next_chunk(from)) {
-    for_others([&](int r) { exchange.send(r, kSecondHop, piece); });
-    feed(in[static_cast<size_t>(rank)], rank, piece);
-  }
-  for_others([&](int r) {
-    while (!in[static_cast<size_t>(r)].done()) feed(in[static_cast<size_t>(r)], r, receive(r, kSecondHop));
-  });
-}
-
-Encoder& Averager::Impl::second_encoder(double bits) {
-  const auto found = second_encoders.find(bits);
-  if (found != second_encoders.end()) return found->second;
-  Codec second = options.second ? *options.second : codec;
-  if (!options.second && bits != codec.bits()) second = Codec::parse(with_bits(codec.text(), bits));
-  const Manifest& own = shards->manifest(static_cast<size_t>(rank));
-  return second_encoders.try_emplace(bits, own, second, secret, EncodeOptions{.threads = options.threads}).first->second;
-}
-
-// shard_sum as the parts of this rank's shard.
-std::vector<std::span<float>> Averager::Impl::shard_spans() {
-  std::vector<std::span<float>> spans;
-  size_t at = 0;
-  for (const TensorInfo& part : shards->manifest(static_cast<size_t>(rank))) {
-    spans.push_back(std::span(shard_sum).subspan(at, part.count()));
-    at += part.count();
-  }
-  return spans;
 }
 
 Averager::Averager(comm::Exchange& exchange, Manifest manifest, Codec codec, RunSecret secret, AverageOptions options)

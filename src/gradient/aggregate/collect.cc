@@ -22,12 +22,21 @@ Milliseconds left(Clock::time_point deadline) {
 class Collector {
  public:
   Collector(comm::Exchange& exchange, Milliseconds timeout, Aggregator& aggregator, const CollectOptions& options)
-      : exchange_(exchange), deadline_(deadline_after(timeout)), aggregator_(aggregator), options_(options) {}
+      : exchange_(exchange),
+        timeout_(timeout),
+        deadline_(deadline_after(timeout)),
+        aggregator_(aggregator),
+        options_(options) {}
 
-  Verdict take(const Sender& sender) {
+  // Of the first of those that are left.
+  Verdict take(std::span<Sender> left) {
+    const Sender& sender = left[0];
     for (;;) {
       const Delivery delivery = wait_for(sender);
-      if (delivery != Delivery::kReceived) return absent(delivery, sender);
+      if (delivery != Delivery::kReceived) {
+        if (replaced(left, delivery)) continue;
+        return absent(delivery, sender);
+      }
       Verdict verdict = add(sender);
       // What is of another round came late; the one that is waited for may follow.
       if (verdict.refusal != Refusal::kOtherRound) return verdict;
@@ -56,13 +65,19 @@ class Collector {
     }
     return receive(sender, stopped() ? Milliseconds(0) : left(deadline_));
   }
+  bool replaced(std::span<Sender> left, Delivery delivery) {
+    if (!options_.replace || stopped()) return false;
+    if (!options_.replace(left, delivery == Delivery::kLost ? Refusal::kLost : Refusal::kSilent)) return false;
+    deadline_ = deadline_after(timeout_);
+    return true;
+  }
   Delivery receive(const Sender& sender, Milliseconds timeout) {
     const Stopwatch watch(options_.clock ? &options_.clock->seconds_exchange : nullptr);
     return exchange_.receive(sender.rank, sender.tag, message_, timeout);
   }
   Verdict add(const Sender& sender) {
     const Stopwatch watch(options_.clock ? &options_.clock->seconds_decode : nullptr);
-    return aggregator_.add(sender.client, message_);
+    return aggregator_.add(sender.client, message_, sender.weight);
   }
   Verdict absent(Delivery delivery, const Sender& sender) {
     const bool lost = delivery == Delivery::kLost;
@@ -72,7 +87,8 @@ class Collector {
   }
 
   comm::Exchange& exchange_;
-  const Clock::time_point deadline_;
+  const Milliseconds timeout_;
+  Clock::time_point deadline_;
   Aggregator& aggregator_;
   const CollectOptions& options_;
   std::vector<uint8_t> message_;
@@ -83,9 +99,10 @@ class Collector {
 std::vector<Verdict> collect_updates(comm::Exchange& exchange, std::span<const Sender> senders, Milliseconds timeout,
                                      Aggregator& aggregator, const CollectOptions& options) {
   Collector collector(exchange, timeout, aggregator, options);
+  std::vector<Sender> own(senders.begin(), senders.end());
   std::vector<Verdict> verdicts;
-  for (const Sender& sender : senders) verdicts.push_back(collector.take(sender));
-  for (size_t i = 0; i < senders.size(); ++i) collector.take_extra(senders[i], verdicts[i]);
+  for (size_t i = 0; i < own.size(); ++i) verdicts.push_back(collector.take(std::span(own).subspan(i)));
+  for (size_t i = 0; i < own.size(); ++i) collector.take_extra(own[i], verdicts[i]);
   return verdicts;
 }
 

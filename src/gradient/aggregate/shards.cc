@@ -20,7 +20,8 @@ Shards::Shards(const Manifest& manifest, uint64_t n_shards) : shards_(n_shards) 
       if (first >= last) continue;
       Shard& shard = shards_[s];
       shard.parts.push_back({i, first - start, last - first});
-      shard.manifest.push_back({str(i, "[", first - start, ":", last - start, "]"), manifest[i].dtype, {last - first}});
+      shard.manifest.push_back(
+          {str(s, "/", n_shards, ":", i, "[", first - start, ":", last - start, "]"), manifest[i].dtype, {last - first}});
       shard.elements += last - first;
     }
     start += count;

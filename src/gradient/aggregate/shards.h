@@ -1,7 +1,8 @@
 // gradient: a model cut into shards of nearly equal size, one a rank. Private.
 //
 // The tensors stand back to back; shard s is elements [d s / n, d (s + 1) / n) of all d, its parts are the pieces of the
-// tensors that lie there.
+// tensors that lie there. A part's name says shard, number of shards, tensor and elements, "3/8:0[0:100]": no two shards have
+// one manifest, whose hash is in the keys of their messages, so that each is rotated in its own way.
 #pragma once
 
 #include <vector>
