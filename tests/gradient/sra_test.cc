@@ -55,11 +55,11 @@ TEST(SecondHop, ErrsAsTheFirstWhateverTheMethod) {
     const Codec codec = Codec::parse(spec);
     for (const double factor : {.9, .3, .06}) {
       const double bits = second_hop_bits(codec, factor, 32);
-      const double limit = with_bits(codec, bits).limit_vnmse() / codec.limit_vnmse();
+      const double limit = codec.with_bits(bits).limit_vnmse() / codec.limit_vnmse();
       EXPECT_LE(limit, factor) << spec;
       // A step less would err more.
       const double step = std::min(1.0, codec.bits()) / 8;
-      EXPECT_GT(with_bits(codec, bits - step).limit_vnmse() / codec.limit_vnmse(), factor * .99) << spec << " " << bits;
+      EXPECT_GT(codec.with_bits(bits - step).limit_vnmse() / codec.limit_vnmse(), factor * .99) << spec << " " << bits;
     }
     EXPECT_EQ(second_hop_bits(codec, 1.5, 32), codec.bits()) << spec;
     EXPECT_LE(second_hop_bits(codec, 1e-3, codec.bits() + .2), codec.bits() + .2) << spec;

@@ -84,7 +84,7 @@ struct RoundReport {
 // messages. Measured, for the shortest vector that the codec codes as one among these tensors, on normal vectors of a fixed
 // seed: mean and spread over at least 1,024 messages of it, six standard deviations from the mean. Takes some 2^22 numbers'
 // encoding. 1 (and what float32 rounds) for codecs that do not rotate.
-double norm_room(const Manifest& manifest, const Codec& codec);
+double norm_room(const Manifest& manifest, const CodecPolicy& policy);
 
 // Thread-compatible. Memory beyond the sum: scratch of its threads; it keeps no message.
 class Aggregator {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "gradient/stream_format.h"
+#include "gradient/units.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/aggregator.h"
 
@@ -18,16 +19,27 @@ constexpr uint64_t kMinMessages = 1024, kMaxMessages = 65536;
 // One in 10,000 is 3.7 standard deviations of a normal. Few coded coordinates make the tail longer: at 64 numbers and .1 bit,
 // where 6 are coded, one in 10,000 is 4.8 away in the logarithm (tests/gradient/aggregator_test.cc).
 constexpr double kDeviations = 6;
+constexpr double kRounding = 1 + 1e-5;  // of float32
 
-// Elements of the shortest vector that is coded as one; 0 if all tensors travel as they are.
-uint64_t shortest_unit(const Manifest& manifest, const WireParams& params) {
-  uint64_t least = 0;
+// Elements of the shortest vector that is coded as one by `codec`; 0 if all tensors with it travel as they are.
+uint64_t shortest_unit(const Manifest& manifest, const CodecPolicy& policy, const Codec& codec) {
+  const WireParams& params = codec.params();
+  const uint64_t block = uint64_t{1} << params.log2_block;
+  uint64_t least = 0, joined = 0;
+  const auto meet = [&](uint64_t count) {
+    const uint64_t unit = std::min(count, block);
+    if (count > 0 && (least == 0 || unit < least)) least = unit;
+  };
   for (const TensorInfo& info : manifest) {
     const uint64_t count = info.count();
-    if (count == 0 || resolve_params(params, count).method != params.method) continue;
-    const uint64_t unit = std::min(count, uint64_t{1} << params.log2_block);
-    if (least == 0 || unit < least) least = unit;
+    if (&policy.of(info.name) != &codec || dtype_is_exact(info.dtype) || count < kMinCodedElements) continue;
+    if (is_joined(params, info.dtype, count)) {
+      joined += count;
+    } else {
+      meet(count);
+    }
   }
+  meet(joined);
   return least;
 }
 
@@ -44,9 +56,9 @@ struct Spread {
 
 }  // namespace
 
-double norm_room(const Manifest& manifest, const Codec& codec) {
-  constexpr double kRounding = 1 + 1e-5;  // of float32
-  const uint64_t n = shortest_unit(manifest, codec.params());
+namespace {
+
+double room_of(const Codec& codec, uint64_t n) {
   if (n == 0 || resolve_params(codec.params(), n).rounds == 0) return kRounding;
   const Manifest one = {{"x", DType::kFloat32, {n}}};
   const RunSecret secret = RunSecret::from_seed(1);
@@ -76,6 +88,14 @@ double norm_room(const Manifest& manifest, const Codec& codec) {
   // A code that scales by one over a sum has its tail in the logarithm, one whose length is a number of coordinates has not.
   const double far = vanishes ? plain.far() : std::max(plain.far(), std::exp(logarithm.far()));
   return std::max(1.0, far) * kRounding;
+}
+
+}  // namespace
+
+double norm_room(const Manifest& manifest, const CodecPolicy& policy) {
+  double room = room_of(policy.base, shortest_unit(manifest, policy, policy.base));
+  for (const auto& [pattern, codec] : policy.by_name) room = std::max(room, room_of(codec, shortest_unit(manifest, policy, codec)));
+  return room;
 }
 
 }  // namespace kpd::gradient

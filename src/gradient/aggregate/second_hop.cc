@@ -15,7 +15,7 @@ constexpr double kMostBits = 32;
 // None where the method takes no such bits.
 std::optional<Codec> try_bits(const Codec& codec, double bits) {
   try {
-    return with_bits(codec, bits);
+    return codec.with_bits(bits);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -34,19 +34,6 @@ double step_of(const Codec& codec) {
 }
 
 }  // namespace
-
-Codec with_bits(const Codec& codec, double bits) {
-  const std::string& spec = codec.text();
-  const size_t colon = spec.find(':');
-  std::string text, rest = colon == std::string::npos ? "" : spec.substr(colon + 1);
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    const std::string pair = rest.substr(0, comma);
-    if (!pair.starts_with("bits=")) text += "," + pair;
-    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
-  }
-  return Codec::parse(str(spec.substr(0, colon), ":bits=", bits, text));
-}
 
 double second_hop_bits(const Codec& codec, double factor, double most) {
   const double own = codec.bits();

@@ -1,8 +1,6 @@
 // gradient: the code of scatter-reduce-allgather's second hop. Private.
 #pragma once
 
-#include <string>
-
 #include "kpd/gradient/codec.h"
 
 namespace kpd::gradient {
@@ -11,8 +9,5 @@ namespace kpd::gradient {
 // of high rates, half a bit a factor of two), at least the codec's own and at most `most`. `most` may be below the codec's own:
 // then as many as the method takes. The codec's own where its spec has no bits to choose.
 double second_hop_bits(const Codec& codec, double factor, double most);
-
-// The codec's spec with other bits. Throws what Codec::parse throws.
-Codec with_bits(const Codec& codec, double bits);
 
 }  // namespace kpd::gradient

@@ -136,7 +136,7 @@ Encoder& Averager::Impl::second_encoder(double bits) {
   if (found != second_encoders.end()) return found->second;
   if (second_encoders.size() >= kMostEncoders) second_encoders.clear();
   Codec second = options.second ? *options.second : codec;
-  if (!options.second && bits != codec.bits()) second = with_bits(codec, bits);
+  if (!options.second && bits != codec.bits()) second = codec.with_bits(bits);
   const Manifest& own = shards->manifest(static_cast<size_t>(rank));
   return second_encoders.try_emplace(bits, own, second, secret, EncodeOptions{.threads = options.threads}).first->second;
 }
