@@ -6,6 +6,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 
 from mpi_ranks import mpirun
 from run_cli_tests import Skip, changed, run_cases
@@ -71,8 +72,9 @@ def case_federate_table_updates_and_plot(t):
     plot = ["--plot", "accuracy.png"] if shutil.which("gnuplot") else []
     t.path("updates").mkdir()
     t.path("updates/client-000099.safetensors").write_bytes(b"of an earlier run")
-    t.run("federate", *SMALL, "--codec", "eden:bits=2", "--rounds", 1, "--save-updates", "updates", *plot,
-          out=r"eden:bits=2\s+[01]\.\d{4}\s")
+    run = ["federate", *SMALL, "--codec", "eden:bits=2", "--rounds", 1, "--save-updates", "updates"]
+    t.run(*run, exit=2, err="--force")
+    t.run(*run, "--force", *plot, out=r"eden:bits=2\s+[01]\.\d{4}\s")
     updates = sorted(str(p) for p in t.path("updates").iterdir())
     assert len(updates) == 2 and "client-000099" not in "".join(updates), updates
     done = t.run("mean", *updates, "--codec", "eden:bits=1", "--no-speed", "--seed", 1, "--json")
@@ -81,6 +83,41 @@ def case_federate_table_updates_and_plot(t):
     if plot:
         assert t.path("accuracy.png").read_bytes().startswith(b"\x89PNG"), "no plot"
     assert [n for n in t.names() if ".part" in n] == []
+
+
+def case_federate_notices_an_unwritable_folder_before_it_trains(t):
+    need_train(t)
+    t.path("file").write_text("no folder")
+    for folder in ("file", "file/updates", "/proc/updates"):
+        done = t.run("federate", *SMALL, "--codec", "float32", "--rounds", 100000, "--save-updates", folder, exit=1, err="--save-updates " + folder)
+        assert done.stdout == "", done.stdout
+
+
+def case_federate_plot_executes_nothing(t):
+    """Gnuplot runs what stands in back-ticks between double quotes."""
+    need_train(t)
+    if not shutil.which("gnuplot"):
+        raise Skip("no gnuplot")
+    name = "a`touch canary`'\"$(touch canary).png"
+    t.run("federate", *SMALL, "--codec", "float32", "--rounds", 1, "--plot", name)
+    assert t.names() == sorted([name, "images"]), t.names()
+
+
+def case_federate_refuses_a_second_run_with_one_checkpoint(t):
+    need_train(t)
+    args = ["federate", *SMALL, "--codec", "float32", "--rounds", "1000", "--checkpoint", "run.ckpt"]
+    process = subprocess.Popen([t.program, *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=t.folder)
+    try:
+        deadline = time.monotonic() + 60
+        while not t.path("run.ckpt.lock").exists() and time.monotonic() < deadline:
+            time.sleep(.01)
+        t.run(*args, exit=1, err=r"run\.ckpt: another run is writing it")
+        t.run(*args, "--resume", exit=1, err=r"run\.ckpt: another run is writing it")
+        process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=100)
+    assert t.names() == ["images", "run.ckpt"], t.names()
 
 
 def case_federate_ctrl_c_leaves_a_checkpoint_that_continues_with_the_same_numbers(t):

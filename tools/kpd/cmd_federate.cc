@@ -46,7 +46,7 @@ struct FederateArgs {
   std::string rounds, clients, examples_per_client, alpha, clients_per_round, local_epochs, batch, client_lr;
   std::string server = "adam", server_lr, beta1, beta2, eps, momentum, sampling = "uniform", weights = "examples";
   std::string drop, clip, downlink = "float32", eval_every, save_updates, plot, checkpoint, max_norm;
-  bool resume = false;
+  bool resume = false, force = false;
   EngineOptions engine;
 };
 
@@ -246,6 +246,23 @@ class UpdateFolder {
     }
   }
 
+  // Before the training: that files can be made there, and that those of an earlier run may be replaced.
+  static void check(const std::string& path, bool force) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+      if (!force && !updates_in(path).empty())
+        usage("--save-updates ", path, ": holds updates of an earlier run; --force replaces them");
+    } else {
+      std::filesystem::create_directories(path, error);
+      if (error) fail(ErrorCode::kIo, "--save-updates ", path, ": ", error.message());
+    }
+    try {
+      const io::AtomicFile probe((std::filesystem::path(path) / "client-000000.safetensors").string());
+    } catch (const Error& e) {
+      fail(e.code(), "--save-updates ", e.what());
+    }
+  }
+
   void save(const train::ClientUpdate& update, uint64_t round) {
     if (!cleared_) remove_old();
     cleared_ = true;
@@ -263,15 +280,21 @@ class UpdateFolder {
   }
 
  private:
-  // Those of an earlier run would be averaged with the new ones.
-  void remove_old() const {
-    std::error_code ignored;
-    for (const auto& item : std::filesystem::directory_iterator(path_)) {
+  static std::vector<std::filesystem::path> updates_in(const std::string& folder) {
+    std::vector<std::filesystem::path> found;
+    for (const auto& item : std::filesystem::directory_iterator(folder)) {
       const std::string name = item.path().filename().string();
       const bool ours = name.size() == 25 && name.starts_with("client-") && name.ends_with(".safetensors") &&
                         name.substr(7, 6).find_first_not_of("0123456789") == std::string::npos;
-      if (ours) std::filesystem::remove(item.path(), ignored);
+      if (ours) found.push_back(item.path());
     }
+    return found;
+  }
+
+  // Those of an earlier run would be averaged with the new ones.
+  void remove_old() const {
+    std::error_code ignored;
+    for (const std::filesystem::path& path : updates_in(path_)) std::filesystem::remove(path, ignored);
   }
 
   std::string path_;
@@ -339,13 +362,16 @@ void check_engine_options(const FederateArgs& args) {
 }
 
 // Hours of training must not end at a name.
-void check_outputs(const FederateArgs& args) {
+void check_outputs(const FederateArgs& args, std::optional<io::FileLock>& lock) {
+  if (!args.save_updates.empty()) UpdateFolder::check(args.save_updates, args.force);
   if (!args.plot.empty()) {
     check_plot(args.plot);
     check_writable("--plot", args.plot);
   }
   if (args.checkpoint.empty()) return;
   check_writable("--checkpoint", args.checkpoint);
+  // Of two runs with one new checkpoint the second would replace what the first has written.
+  lock.emplace(args.checkpoint);
   std::error_code ignored;
   if (!args.resume && std::filesystem::is_regular_file(args.checkpoint, ignored))
     usage("--checkpoint ", args.checkpoint, ": the file is there already; continue it with --resume, or remove it");
@@ -356,7 +382,8 @@ int run_federate(const FederateArgs& args) {
   train::FederateOptions options = parse_options(args);
   // Where ranks are processes only the server writes, and has the folders.
   const bool one_process = !args.engine.used() || args.engine.comm == "inprocess";
-  if (one_process) check_outputs(args);
+  std::optional<io::FileLock> lock;
+  if (one_process) check_outputs(args, lock);
   keep_freed_memory();
   options.seed = seed_of(args);
   const auto task = load_task(args);
@@ -418,7 +445,7 @@ int run_federate(const FederateArgs& args) {
     train::federate_rank(*task, options, quiet, *first, server);
     return kExitOk;
   }
-  if (!one_process) check_outputs(args);
+  if (!one_process) check_outputs(args, lock);
   ranks.erase(ranks.begin());
   const TrainingRanks training(std::move(ranks), *task, options, server, warn);
   // Ends before the ranks of this process, which wait for it; by unwinding if the server fails, which tells MPI not to wait for
@@ -464,6 +491,7 @@ void add_options(CLI::App& app, FederateArgs& args) {
   add(app, "--eval-every", args.eval_every, "N", "rounds between tests (default 5; and after each of the last 10)");
   add(app, "--save-updates", args.save_updates, "DIR",
       "write the updates of the first codec's last round, one .safetensors a client; not with --comm");
+  add(app, "--force", args.force, "let --save-updates replace the updates of an earlier run");
   add(app, "--plot", args.plot, "FILE.png", "draw accuracy over rounds and megabytes (gnuplot)");
   add(app, "--checkpoint", args.checkpoint, "FILE",
       "keep the state there at every test and on Ctrl-C; a file that exists needs --resume");

@@ -26,14 +26,15 @@ std::string find_gnuplot() {
   fail(ErrorCode::kIo, "--plot: gnuplot is not installed; get it with: apt-get install gnuplot-nox");
 }
 
-// A string in gnuplot's double quotes, taken literally.
+// A string in gnuplot's single quotes, the only ones in which it runs nothing: between double quotes a command in back-ticks is
+// executed.
 std::string quoted(const std::string& text) {
-  std::string out = "\"";
+  std::string out = "'";
   for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\'') out += '\'';
     out += c == '\n' ? ' ' : c;
   }
-  return out + "\"";
+  return out + "'";
 }
 
 std::string make_script(const std::string& out, const std::string& title, std::span<const train::CodecResult> results) {
@@ -61,7 +62,8 @@ std::string make_script(const std::string& out, const std::string& title, std::s
 }
 
 void run_gnuplot(const std::string& program, const std::string& script_path) {
-  std::string name = program, argument = script_path;
+  // A name that begins with '-' would be an option.
+  std::string name = program, argument = script_path.starts_with("-") ? "./" + script_path : script_path;
   char* argv[] = {name.data(), argument.data(), nullptr};
   pid_t child = 0;
   int status = 0;
