@@ -21,6 +21,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/rng.h"
+#include "io/mappings.h"
 #include "io/text.h"
 
 namespace kpd::io {
@@ -74,26 +75,6 @@ struct MappingSlot {
 MappingSlot g_mappings[256];
 std::atomic<const char*> g_unfinished[64];
 
-int register_mapping(const void* data, size_t size, const std::string& name) {
-  for (size_t i = 0; i < std::size(g_mappings); ++i) {
-    MappingSlot& slot = g_mappings[i];
-    if (slot.used.exchange(true)) continue;
-    slot.name[name.copy(slot.name, sizeof(slot.name) - 1)] = 0;
-    slot.begin.store(reinterpret_cast<uintptr_t>(data));
-    slot.end.store(reinterpret_cast<uintptr_t>(data) + size);
-    return static_cast<int>(i);
-  }
-  return -1;
-}
-
-void forget_mapping(int index) {
-  if (index < 0) return;
-  MappingSlot& slot = g_mappings[index];
-  slot.end.store(0);
-  slot.begin.store(0);
-  slot.used.store(false);
-}
-
 int register_unfinished(const std::string& path) {
   for (size_t i = 0; i < std::size(g_unfinished); ++i) {
     const char* none = nullptr;
@@ -124,6 +105,31 @@ void write_all(int fd, std::span<const uint8_t> bytes, const std::string& where)
   }
 }
 
+constexpr size_t kPipeBytes = size_t{1} << 20;  // read at once
+constexpr size_t kHeldPipeBytes = kMaxHeldBytes;
+
+}  // namespace
+
+int register_mapping(const void* data, size_t size, const std::string& name) {
+  for (size_t i = 0; i < std::size(g_mappings); ++i) {
+    MappingSlot& slot = g_mappings[i];
+    if (slot.used.exchange(true)) continue;
+    slot.name[name.copy(slot.name, sizeof(slot.name) - 1)] = 0;
+    slot.begin.store(reinterpret_cast<uintptr_t>(data));
+    slot.end.store(reinterpret_cast<uintptr_t>(data) + size);
+    return static_cast<int>(i);
+  }
+  return -1;
+}
+
+void forget_mapping(int index) {
+  if (index < 0) return;
+  MappingSlot& slot = g_mappings[index];
+  slot.end.store(0);
+  slot.begin.store(0);
+  slot.used.store(false);
+}
+
 // A file that has no name, so that nothing of it is left however the process ends.
 int open_unnamed(const std::string& folder) {
   int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -131,15 +137,19 @@ int open_unnamed(const std::string& folder) {
   // Not every file system has O_TMPFILE.
   std::string name = folder + "/.kpd-XXXXXX";
   fd = mkostemp(name.data(), O_CLOEXEC);
-  if (fd < 0) fail(ErrorCode::kIo, printable_path(folder), ": cannot make a file for what a pipe brings: ", reason(errno));
+  if (fd < 0) fail(ErrorCode::kIo, printable_path(folder), ": cannot make a temporary file: ", reason(errno));
   unlink(name.c_str());
   return fd;
 }
 
-constexpr size_t kPipeBytes = size_t{1} << 20;         // read at once
-constexpr size_t kHeldPipeBytes = size_t{64} << 20;    // kept in memory
-
-}  // namespace
+void take_space(int fd, uint64_t size_bytes, const std::string& name) {
+  int error = EINTR;
+  while (error == EINTR) error = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
+  if (error != 0) {
+    fail(ErrorCode::kIo, printable_path(name), ": cannot write at byte 0: ", reason(error), " (", size_bytes,
+         " bytes are needed)");
+  }
+}
 
 const char* mapped_file_at(const void* address) noexcept {
   const auto at = reinterpret_cast<uintptr_t>(address);
@@ -287,7 +297,42 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
 
 AtomicFile::~AtomicFile() { discard(); }
 
+void AtomicFile::unmap() noexcept {
+  forget_mapping(mapped_slot_);
+  mapped_slot_ = -1;
+  if (mapped_ != nullptr) munmap(mapped_, mapped_bytes_);
+  mapped_ = nullptr;
+}
+
+std::span<uint8_t> AtomicFile::map(uint64_t size_bytes) {
+  if (fd_ < 0 || is_stream() || size_bytes_ != 0) {
+    fail(ErrorCode::kInvalidArgument, printable_path(path_), ": mapped after it was written, or where it cannot be");
+  }
+  if (size_bytes == 0) return {};
+  try {
+    take_space(fd_, size_bytes, path_);
+  } catch (const Error&) {
+    discard();
+    throw;
+  }
+  // mmap() needs to read what it maps.
+  const FileDescriptor both{open(temp_.c_str(), O_RDWR | O_CLOEXEC)};
+  void* data = both.fd < 0 ? MAP_FAILED : mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, both.fd, 0);
+  if (data == MAP_FAILED) fail_errno("cannot map", errno);
+  mapped_ = static_cast<uint8_t*>(data);
+  mapped_bytes_ = size_bytes_ = size_bytes;
+  mapped_slot_ = register_mapping(data, size_bytes, path_);
+  return {mapped_, size_bytes};
+}
+
+void AtomicFile::shorten(uint64_t size_bytes) {
+  if (fd_ < 0 || size_bytes > mapped_bytes_)
+    fail(ErrorCode::kInvalidArgument, printable_path(path_), ": shortened to more than it has");
+  size_bytes_ = size_bytes;
+}
+
 void AtomicFile::discard() noexcept {
+  unmap();
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
   if (!temp_.empty()) unlink(temp_.c_str());
@@ -329,6 +374,10 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
 
 void AtomicFile::commit() {
   if (fd_ < 0) fail(ErrorCode::kInvalidArgument, printable_path(path_), ": committed after it was closed");
+  if (mapped_bytes_ > 0) {
+    unmap();
+    if (ftruncate(fd_, static_cast<off_t>(size_bytes_)) != 0) fail_errno("cannot shorten", errno);
+  }
   // Delayed allocation may report a full disk only here. Devices and pipes refuse fsync with EINVAL or EROFS.
   if (!temp_.empty() && fsync(fd_) != 0) fail_errno("cannot flush", errno);
   const int fd = std::exchange(fd_, -1);
@@ -355,7 +404,8 @@ FileLock::FileLock(const std::string& path) : lock_path_(resolve_links(path) + "
     if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
       close(fd_);
-      if (error == EWOULDBLOCK) fail(ErrorCode::kIo, printable_path(path), ": another run is writing it (", lock_path_, " is locked)");
+      if (error == EWOULDBLOCK)
+        fail(ErrorCode::kIo, printable_path(path), ": another run is writing it (", lock_path_, " is locked)");
       fail(ErrorCode::kIo, printable_path(lock_path_), ": cannot lock: ", reason(error));
     }
     // Its last holder may have removed it between open() and flock(): then this is a lock on nothing.
