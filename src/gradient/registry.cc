@@ -14,7 +14,7 @@ constexpr std::string_view kSwitch[] = {"0", "1"};
 
 // A key of every method that rotates: a rotation spreads the values of all members evenly, so that they share blocks.
 MethodEntry with_join(MethodEntry entry) {
-  entry.row.keys.push_back("join");
+  entry.row.keys.push_back({"join", "0|1", "1"});
   return entry;
 }
 

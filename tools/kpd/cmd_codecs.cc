@@ -59,10 +59,11 @@ void print_methods(const Rows& rows, Format format) {
   }
   fmt::print("{}", table.render(format));
   if (format == Format::kCsv) return;
-  fmt::print("\n{}\n",
-             wrapped("bits: a number; error limit: of |decoded - x|^2 / |x|^2 for long vectors. `kpd codecs NAME` lists the keys "
-                     "of a codec. A codec is named METHOD[:key=value[,key=value...]], e.g. eden:bits=1 or "
-                     "eden:bits=0.5,code=entropy."));
+  fmt::print(
+      "\n{}\n",
+      wrapped("bits: a number; error limit: of |decoded - x|^2 / |x|^2 for long vectors. `kpd codecs NAME` lists the keys "
+              "of a codec. A codec is named METHOD[:key=value[,key=value...]], e.g. eden:bits=1 or "
+              "eden:bits=0.5,code=entropy."));
 }
 
 void print_keys(const gradient::MethodRow& row, Format format) {
@@ -74,7 +75,8 @@ void print_keys(const gradient::MethodRow& row, Format format) {
       example += str(example.size() == row.name.size() ? ":" : ",", k.key, "=", k.fallback);
   }
   if (format == Format::kText) {
-    fmt::print("{}, of {}\nbits: {}\nunbiased: {}\nerror limit: {}\n\n", row.name, row.paper, row.bits, row.unbiased, row.limit);
+    fmt::print("{}, of {}\nbits: {}\nunbiased: {}\nerror limit: {}\n\n", row.name, row.paper, row.bits, row.unbiased,
+               row.limit);
   }
   if (row.keys.empty() && format != Format::kCsv) {
     fmt::print("{} takes no keys.\n", row.name);

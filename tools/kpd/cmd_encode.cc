@@ -15,7 +15,7 @@ namespace {
 
 struct EncodeArgs {
   CommonOptions common;
-  std::string in, out, codec, nonfinite = "refuse";
+  std::string in, out, codec = kDefaultCodec, nonfinite = "refuse";
 };
 
 void report_json(const EncodeArgs& args, const gradient::Codec& codec, const gradient::EncodeReport& report, uint64_t seed,
@@ -41,7 +41,6 @@ void report_json(const EncodeArgs& args, const gradient::Codec& codec, const gra
 int run_encode(const EncodeArgs& args) {
   require(args.in, "IN", "");
   require(args.out, "OUT", "");
-  require(args.codec, "--codec", "SPEC");
   const gradient::Codec codec = parse_codec(args.codec);
   constexpr std::string_view kPolicies[] = {"refuse", "zero", "pass"};
   gradient::EncodeOptions options;
@@ -102,7 +101,7 @@ Command encode_command() {
             auto args = std::make_shared<EncodeArgs>();
             add_positional(app, "IN", args->in, "tensors: .npy, .safetensors or .f32 (raw little-endian float32)");
             add_positional(app, "OUT", args->out, "the compressed file, e.g. gradient.kpdg");
-            add(app, "--codec", args->codec, "SPEC", "how to compress, e.g. eden:bits=1; `kpd codecs` lists them");
+            add(app, "--codec", args->codec, "SPEC", "how to compress (default eden:bits=1); `kpd codecs` lists them");
             add(app, "--nonfinite", args->nonfinite, "refuse|zero|pass",
                 "NaN and Inf: refuse (default), send as 0, or send their tensors raw");
             args->common.add_seed(app);

@@ -92,7 +92,7 @@ std::unique_ptr<ClientSource> make_source(const MeanArgs& args, uint64_t seed) {
 
 // Everything that the command line alone decides is checked before any file is read.
 void check_options(const MeanArgs& args) {
-  if (args.codecs.empty()) usage("--codec SPEC is required");
+  args.common.format();
   if (args.files.empty() && args.synthetic.empty()) usage("FILE... or --synthetic NAME is required");
   if (!args.files.empty() && !args.synthetic.empty())
     usage("--synthetic makes its own vectors; FILE... cannot be given with it");
@@ -170,6 +170,7 @@ RankPlan make_rank_plan(const MeanArgs& args) {
   // Ranks on one machine share its processors.
   plan.threads = args.common.threads_text.empty() ? 1 : args.common.threads();
   plan.json = args.common.json;
+  plan.format = args.common.format();
   return plan;
 }
 
@@ -191,7 +192,7 @@ int run_mean(const MeanArgs& args) {
     if (plan.repeats > 0) figures[k].speed = measure_speed(plan, plan.codecs[k]);
     if (args.common.json) print_mean_json(plan, k, figures[k]);
   }
-  if (!args.common.json) print_mean_table(plan, figures);
+  if (!args.common.json) print_mean_table(plan, figures, args.common.format());
   return kExitOk;
 }
 
@@ -199,7 +200,7 @@ void add_options(CLI::App& app, MeanArgs& args) {
   add_positional(app, "FILE", args.files,
                  "one file a client: .npy, .safetensors or .f32, all of the same shapes; with --comm one a rank, or one for "
                  "all, where {rank} in its name stands for the rank's number");
-  add(app, "--codec", args.codecs, "SPEC", "how to compress, e.g. eden:bits=1; may be repeated; `kpd codecs` lists them");
+  add(app, "--codec", args.codecs, "SPEC", "how to compress (default eden:bits=1); may be repeated; `kpd codecs` lists them");
   add(app, "--weights", args.weights, "W1,W2,...",
       "one weight a client (default: equal); with --comm one a rank, whole numbers from 1");
   add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32)");
@@ -222,6 +223,7 @@ void add_options(CLI::App& app, MeanArgs& args) {
   args.common.add_seed(app, "; with --comm 1, for all ranks need the same");
   args.common.add_threads(app);
   args.common.add_json(app);
+  args.common.add_format(app);
 }
 
 }  // namespace
@@ -233,7 +235,10 @@ Command mean_command() {
           [](CLI::App& app) {
             auto args = std::make_shared<MeanArgs>();
             add_options(app, *args);
-            return [args] { return run_mean(*args); };
+            return [args] {
+              if (args->codecs.empty()) args->codecs = {kDefaultCodec};
+              return run_mean(*args);
+            };
           }};
 }
 

@@ -100,10 +100,11 @@ struct RankPlan {
   std::string out;                // where rank 0 writes the mean
   int threads = 1;
   bool json = false;
+  Format format = Format::kText;
 };
 int run_ranks(const RankPlan& plan, const EngineOptions& engine);
 
 void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& figures);
-void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures);
+void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures, Format format);
 
 }  // namespace kpd::tool

@@ -78,7 +78,8 @@ std::vector<std::string> texts_of(const std::vector<Cell>& cells) {
 
 }  // namespace
 
-Cell::Cell(std::string shown, double value) : text(std::move(shown)), exact(std::isfinite(value) ? fmt::format("{}", value) : "") {}
+Cell::Cell(std::string shown, double value)
+    : text(std::move(shown)), exact(std::isfinite(value) ? fmt::format("{}", value) : "") {}
 
 std::string fixed(double value, int digits) {
   if (!std::isfinite(value)) return "-";

@@ -27,6 +27,7 @@ struct Cell {
   std::string text, exact;
   Cell(std::string words) : text(words), exact(std::move(words)) {}  // NOLINT: a word is a cell
   Cell(const char* words) : Cell(std::string(words)) {}              // NOLINT
+  Cell(std::string shown, std::string data) : text(std::move(shown)), exact(std::move(data)) {}
   Cell(std::string shown, double value);
 };
 // `digits` behind the point. Never "-0.00"; "-" where the value is not finite.
