@@ -2,7 +2,6 @@
 #include "federate_plot.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -46,28 +45,24 @@ std::string quoted(const std::string& text) {
 constexpr const char* kColours[] = {"#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"};
 constexpr int kPoints[] = {7, 5, 9, 13, 11, 15, 3};
 constexpr size_t kStyles = std::size(kColours);
+constexpr double kMega = 1e6;
 
-// Where a curve ends and its name begins, as shares of the plot's width and height.
-struct Label {
-  double x, y, width;
-};
-
-// Moves names apart that would stand on one another, each as little as the others.
-void spread(std::vector<Label>& labels, double height) {
-  for (int pass = 0; pass < 200; ++pass) {
-    for (size_t i = 0; i < labels.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {
-        Label &a = labels[i], &b = labels[j];
-        if (a.x > b.x + b.width || b.x > a.x + a.width) continue;
-        Label& low = a.y < b.y ? a : b;
-        Label& high = a.y < b.y ? b : a;
-        const double missing = height - (high.y - low.y);
-        if (missing <= 1e-9) continue;
-        low.y -= missing / 2;
-        high.y += missing / 2;
-      }
+// Where the names of curves stand beside a plot: at the heights (shares of it) of the curves' ends, but `least` apart and not
+// above the plot.
+void spread(std::vector<double>& heights, double least) {
+  std::vector<double*> order;
+  for (double& y : heights) order.push_back(&y);
+  std::stable_sort(order.begin(), order.end(), [](const double* a, const double* b) { return *a < *b; });
+  for (int pass = 0; pass < 300; ++pass) {
+    for (size_t i = 1; i < order.size(); ++i) {
+      const double missing = least - (*order[i] - *order[i - 1]);
+      if (missing <= 1e-9) continue;
+      *order[i - 1] -= missing / 2;
+      *order[i] += missing / 2;
     }
   }
+  for (size_t i = 0; i < order.size(); ++i)
+    *order[i] = std::min(*order[i], 1 - least * static_cast<double>(order.size() - 1 - i));
 }
 
 struct Limits {
@@ -85,7 +80,7 @@ Scales scales_of(std::span<const train::CodecResult> results) {
   for (const train::CodecResult& result : results) {
     for (const train::Evaluation& e : result.evaluations) {
       s.rounds.add(static_cast<double>(e.round));
-      if (e.uplink_bytes > 0) s.megabytes.add(static_cast<double>(e.uplink_bytes) / 1e6);
+      if (e.uplink_bytes > 0) s.megabytes.add(static_cast<double>(e.uplink_bytes) / kMega);
       s.accuracy.add(e.accuracy);
     }
   }
@@ -98,35 +93,34 @@ Scales scales_of(std::span<const train::CodecResult> results) {
   return s;
 }
 
-// One of the two plots, between these shares of the picture's width; the names of the curves stand where these end.
+// One of the two plots, between these shares of the picture's width, with the names of the curves beside it.
 std::string panel(std::span<const train::CodecResult> results, const Scales& s, bool rounds, double left, double right) {
   const Limits& across = rounds ? s.rounds : s.megabytes;
   std::string script = fmt::format(
       "set lmargin at screen {}\nset rmargin at screen {}\nset tmargin at screen 0.9\nset bmargin at screen 0.12\nset xrange "
       "[{}:{}]\n"
-      "set yrange [{}:{}]\nunset label\nset xlabel '{}'\n{}",
+      "set yrange [{}:{}]\nunset label\nunset arrow\nset xlabel '{}'\n{}",
       left, right, across.low, across.high, s.accuracy.low, s.accuracy.high, rounds ? "round" : "megabytes sent by the clients",
       rounds ? "unset logscale\n" : "set logscale x\n");
-  std::vector<Label> labels;
+  std::vector<double> heights;
   for (const train::CodecResult& result : results) {
     if (result.evaluations.empty()) continue;
-    const train::Evaluation& last = result.evaluations.back();
-    const double megabytes = static_cast<double>(last.uplink_bytes) / 1e6;
-    const double x = rounds ? static_cast<double>(last.round) / across.high
-                            : std::log(megabytes / across.low) / std::log(across.high / across.low);
-    const double y = (last.accuracy - s.accuracy.low) / (s.accuracy.high - s.accuracy.low);
-    labels.push_back({x, y, .02 + .02 * static_cast<double>(result.codec.size())});
+    heights.push_back((result.evaluations.back().accuracy - s.accuracy.low) / (s.accuracy.high - s.accuracy.low));
   }
-  spread(labels, .042);
+  spread(heights, .042);
   std::string curves;
   for (size_t i = 0, k = 0; i < results.size(); ++i) {
     if (results[i].evaluations.empty()) continue;
-    const Label& label = labels[k++];
-    script += fmt::format("set label {} {} at graph {:.4f},{:.4f} left offset 1,0 textcolor rgb '{}'\n", k,
-                          quoted(results[i].codec), label.x, label.y, kColours[i % kStyles]);
-    curves +=
-        fmt::format("{}$data{} using {}:3 with linespoints lc rgb '{}' pt {} dt {} ps 0.6 lw 2", curves.empty() ? "" : ", ", i,
-                    rounds ? 1 : 2, kColours[i % kStyles], kPoints[i % kStyles], 1 + i / kStyles);
+    const train::Evaluation& last = results[i].evaluations.back();
+    const double height = heights[k++],
+                 x = rounds ? static_cast<double>(last.round) : static_cast<double>(last.uplink_bytes) / kMega;
+    const char* colour = kColours[i % kStyles];
+    script += fmt::format(
+        "set label {} {} at graph 1.03,{:.4f} left textcolor rgb '{}'\n"
+        "set arrow {} from first {},{} to graph 1.02,{:.4f} nohead dt 3 lc rgb '{}' back\n",
+        k, quoted(results[i].codec), height, colour, k, x, last.accuracy, height, colour);
+    curves += fmt::format("{}$data{} using {}:3 with linespoints lc rgb '{}' pt {} dt {} ps 0.6 lw 2",
+                          curves.empty() ? "" : ", ", i, rounds ? 1 : 2, colour, kPoints[i % kStyles], 1 + i / kStyles);
   }
   return script + "plot " + curves + "\n";
 }
@@ -139,12 +133,12 @@ std::string make_script(const std::string& out, const std::string& title, std::s
   for (size_t i = 0; i < results.size(); ++i) {
     script += fmt::format("$data{} << END\n", i);
     for (const train::Evaluation& e : results[i].evaluations) {
-      script += fmt::format("{} {} {}\n", e.round, static_cast<double>(e.uplink_bytes) / 1e6, e.accuracy);
+      script += fmt::format("{} {} {}\n", e.round, static_cast<double>(e.uplink_bytes) / kMega, e.accuracy);
     }
     script += "END\n";
   }
   const Scales scales = scales_of(results);
-  return script + panel(results, scales, true, .05, .36) + panel(results, scales, false, .56, .87) + "unset multiplot\n";
+  return script + panel(results, scales, true, .05, .35) + panel(results, scales, false, .55, .85) + "unset multiplot\n";
 }
 
 void run_gnuplot(const std::string& program, const std::string& script_path) {
