@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "codec_options.h"
 #include "commands.h"
 #include "files.h"
 #include "kpd/base/cpu.h"
@@ -15,14 +16,15 @@ namespace {
 
 struct EncodeArgs {
   CommonOptions common;
-  std::string in, out, codec = kDefaultCodec, nonfinite = "refuse";
+  std::vector<std::string> codecs;
+  std::string in, out, nonfinite = "refuse";
 };
 
-void report_json(const EncodeArgs& args, const gradient::Codec& codec, const gradient::EncodeReport& report, uint64_t seed,
-                 double bits, double seconds) {
+void report_json(const EncodeArgs& args, const gradient::CodecPolicy& codec, const gradient::EncodeReport& report,
+                 uint64_t seed, double bits, double seconds) {
   nlohmann::ordered_json object;
-  object["codec"] = args.codec;
-  object["bits"] = codec.bits();
+  object["codec"] = codec.text();
+  object["bits"] = codec.base.bits();
   object["elements"] = report.elements;
   object["bytes"] = report.stream_bytes;
   object["wire_bits_per_coordinate"] = bits;
@@ -41,7 +43,7 @@ void report_json(const EncodeArgs& args, const gradient::Codec& codec, const gra
 int run_encode(const EncodeArgs& args) {
   require(args.in, "IN", "");
   require(args.out, "OUT", "");
-  const gradient::Codec codec = parse_codec(args.codec);
+  const gradient::CodecPolicy codec = parse_one_codec(args.codecs);
   constexpr std::string_view kPolicies[] = {"refuse", "zero", "pass"};
   gradient::EncodeOptions options;
   options.nonfinite = static_cast<gradient::NonFinite>(parse_choice("--nonfinite", args.nonfinite, kPolicies));
@@ -101,7 +103,8 @@ Command encode_command() {
             auto args = std::make_shared<EncodeArgs>();
             add_positional(app, "IN", args->in, "tensors: .npy, .safetensors or .f32 (raw little-endian float32)");
             add_positional(app, "OUT", args->out, "the compressed file, e.g. gradient.kpdg");
-            add(app, "--codec", args->codec, "SPEC", "how to compress (default eden:bits=1); `kpd codecs` lists them");
+            add(app, "--codec", args->codecs, "SPEC",
+                str("how to compress (default eden:bits=1; `kpd codecs` lists them); ", kPatternHelp, "; may be repeated"));
             add(app, "--nonfinite", args->nonfinite, "refuse|zero|pass",
                 "NaN and Inf: refuse (default), send as 0, or send their tensors raw");
             args->common.add_seed(app);

@@ -11,6 +11,7 @@
 #include <malloc.h>
 
 #include "cli.h"
+#include "codec_options.h"
 #include "commands.h"
 #include "engines.h"
 #include "federate_plot.h"
@@ -91,10 +92,9 @@ std::unique_ptr<train::Task> load_task(const FederateArgs& args) {
 train::FederateOptions parse_options(const FederateArgs& args) {
   constexpr std::string_view kServers[] = {"sgd", "adam"}, kSamplings[] = {"uniform", "weighted"},
                              kWeights[] = {"examples", "uniform"};
-  for (const std::string& codec : args.codecs) parse_codec(codec);
   train::FederateOptions options;
   set_task_defaults(args, options);
-  options.codecs = args.codecs;
+  for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) options.codecs.push_back(policy.text());
   read_count("--rounds", args.rounds, options.rounds);
   read_count("--clients", args.clients, options.clients);
   read_count("--examples-per-client", args.examples_per_client, options.examples_per_client);
@@ -400,7 +400,8 @@ void add_options(CLI::App& app, FederateArgs& args) {
       "a folder of images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist), or "
       "a file of roles, a JSON line {\"client\": ..., \"text\": ...} each");
   add(app, "--codec", args.codecs, "SPEC",
-      "of the clients' updates (default eden:bits=1); may be repeated: one run each; `kpd codecs` lists them");
+      str("of the clients' updates (default eden:bits=1; `kpd codecs` lists them); may be repeated: one run each; ",
+          kPatternHelp));
   add(app, "--downlink", args.downlink, "SPEC",
       "float32 (default) or bf16: the whole model; another codec: the difference, with what it lost sent again");
   add_training_options(app, args);
@@ -432,10 +433,7 @@ Command federate_command() {
           [](CLI::App& app) {
             auto args = std::make_shared<FederateArgs>();
             add_options(app, *args);
-            return [args] {
-              if (args->codecs.empty()) args->codecs = {kDefaultCodec};
-              return run_federate(*args);
-            };
+            return [args] { return run_federate(*args); };
           }};
 }
 

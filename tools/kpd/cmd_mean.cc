@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli.h"
+#include "codec_options.h"
 #include "commands.h"
 #include "files.h"
 #include "kpd/gradient/aggregate.h"
@@ -61,10 +62,12 @@ std::vector<double> parse_weights(const std::string& text, uint64_t clients) {
   return weights;
 }
 
-void check_packets(const gradient::Codec& codec, const std::string& text) {
+void check_packets(const gradient::CodecPolicy& policy) {
+  if (!policy.by_name.empty()) usage("--loss: packets carry one codec; leave out --codec ", policy.by_name[0].first, "=SPEC");
+  const gradient::Codec& codec = policy.base;
   const bool splits =
       codec.row().name == "eden" && (codec.params().flags & (gradient::kFlagDither | gradient::kFlagAllocate)) == 0;
-  if (!splits) usage("--loss: ", text, " is not sent in packets; only eden without dither and allocate is");
+  if (!splits) usage("--loss: ", codec.text(), " is not sent in packets; only eden without dither and allocate is");
 }
 
 void refuse_with_files(const std::string& value, const char* option) {
@@ -104,11 +107,11 @@ void check_options(const MeanArgs& args) {
   }
   if (!args.out.empty()) {
     tensor_format("--out", args.out);
-    if (args.codecs.size() != 1) usage("--out holds one mean; give one --codec");
+    if (parse_codecs(args.codecs).size() != 1) usage("--out holds one mean; give one --codec");
     for (const std::string& file : args.files) refuse_same_file("--out", args.out, file);
   }
   if (!args.loss.empty()) {
-    for (const std::string& text : args.codecs) check_packets(parse_codec(text), text);
+    for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) check_packets(policy);
   }
   if (args.no_speed && !args.link.empty()) usage("--link needs the measured speed; leave out --no-speed");
 }
@@ -116,8 +119,8 @@ void check_options(const MeanArgs& args) {
 MeanPlan make_plan(const MeanArgs& args) {
   check_options(args);
   MeanPlan plan;
-  plan.codec_texts = args.codecs;
-  for (const std::string& codec : args.codecs) plan.codecs.push_back(parse_codec(codec));
+  plan.codecs = parse_codecs(args.codecs);
+  for (const gradient::CodecPolicy& policy : plan.codecs) plan.codec_texts.push_back(policy.text());
   const std::string default_trials = args.synthetic.empty() || !args.out.empty() ? "1" : "10";
   plan.trials = parse_count("--trials", args.trials.empty() ? default_trials : args.trials, 1, uint64_t{1} << 32);
   plan.keep_mean = !args.out.empty();
@@ -146,8 +149,12 @@ RankPlan make_rank_plan(const MeanArgs& args) {
   if (args.no_speed) usage("--no-speed does not belong to --comm");
   check_options(args);
   RankPlan plan;
-  plan.codec_texts = args.codecs;
-  for (const std::string& codec : args.codecs) plan.codecs.push_back(parse_codec(codec));
+  for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) {
+    if (!policy.by_name.empty())
+      usage("--codec ", policy.by_name[0].first, "=SPEC does not belong to --comm: all tensors have one codec");
+    plan.codecs.push_back(policy.base);
+    plan.codec_texts.push_back(policy.base.text());
+  }
   plan.pattern = args.pattern.empty() ? "allgather" : args.pattern;
   as_usage("--pattern", [&] { return gradient::parse_pattern(plan.pattern); });
   if (!args.second.empty()) {
@@ -200,7 +207,8 @@ void add_options(CLI::App& app, MeanArgs& args) {
   add_positional(app, "FILE", args.files,
                  "one file a client: .npy, .safetensors or .f32, all of the same shapes; with --comm one a rank, or one for "
                  "all, where {rank} in its name stands for the rank's number");
-  add(app, "--codec", args.codecs, "SPEC", "how to compress (default eden:bits=1); may be repeated; `kpd codecs` lists them");
+  add(app, "--codec", args.codecs, "SPEC",
+      str("how to compress (default eden:bits=1; `kpd codecs` lists them); may be repeated: a row each; ", kPatternHelp));
   add(app, "--weights", args.weights, "W1,W2,...",
       "one weight a client (default: equal); with --comm one a rank, whole numbers from 1");
   add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32)");
@@ -235,10 +243,7 @@ Command mean_command() {
           [](CLI::App& app) {
             auto args = std::make_shared<MeanArgs>();
             add_options(app, *args);
-            return [args] {
-              if (args->codecs.empty()) args->codecs = {kDefaultCodec};
-              return run_mean(*args);
-            };
+            return [args] { return run_mean(*args); };
           }};
 }
 

@@ -146,7 +146,7 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   const Estimate vnmse = estimate(figures.vnmse), nmse = estimate(figures.nmse);
   Json object;
   object["codec"] = plan.codec_texts[codec];
-  object["bits"] = plan.codecs[codec].bits();
+  object["bits"] = plan.codecs[codec].base.bits();
   object["dim"] = plan.dim;
   object["clients"] = plan.clients;
   object["trials"] = plan.trials;
