@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "files.h"
+#include "progress.h"
 
 namespace kpd::tool {
 namespace {
@@ -35,14 +36,17 @@ int run_decode(const DecodeArgs& args) {
   check_holds("OUT", args.out, info.manifest);
   std::vector<float> values(info.elements());
   const auto spans = tensor_spans<float>(info.manifest, values);
+  Progress progress("decode", values.size(), "numbers");
   gradient::DecodeReport report;
   uint64_t saturated = 0;
   for (size_t i = 0; i < spans.size(); ++i) {
     gradient::decode_file_tensor(stream, info, i, spans[i], threads, &report, args.in);
     saturated += report.saturated;
+    progress.tick(spans[i].size());
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   saturated += write_tensors(args.out, info.manifest, values);
+  progress.clear();
 
   if (args.common.json) {
     nlohmann::ordered_json object;

@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "files.h"
 #include "kpd/base/cpu.h"
+#include "progress.h"
 
 namespace kpd::tool {
 namespace {
@@ -58,6 +59,7 @@ int run_encode(const EncodeArgs& args) {
   }
   const uint64_t seed = args.common.seed();
 
+  Progress progress("encode", 0, "");
   const Tensors tensors = read_tensors(args.in);
   const auto start = std::chrono::steady_clock::now();
   std::vector<uint8_t> stream;
@@ -74,6 +76,7 @@ int run_encode(const EncodeArgs& args) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_bytes(args.out, stream);
+  progress.clear();
 
   const double bits =
       report.elements == 0 ? 0.0 : 8.0 * static_cast<double>(stream.size()) / static_cast<double>(report.elements);

@@ -1,6 +1,7 @@
 // tools: `kpd mean`, the average of many clients' vectors through a codec: on files, or as an experiment on synthetic vectors.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "files.h"
 #include "kpd/gradient/aggregate.h"
 #include "mean.h"
+#include "progress.h"
 
 namespace kpd::tool {
 namespace {
@@ -189,14 +191,20 @@ int run_mean(const MeanArgs& args) {
   args.engine.refuse_others();
   if (!args.pattern.empty()) usage("--pattern belongs to --comm ENGINE");
   if (!args.second.empty()) usage("--second belongs to --comm ENGINE");
+  std::optional<Progress> reading;  // the trials and the speed have their own
+  if (!args.files.empty()) reading.emplace("read", 0, "");
   const MeanPlan plan = make_plan(args);
+  reading.reset();
   std::vector<CodecFigures> figures = run_trials(plan);
   if (plan.keep_mean) {
     const std::vector<float> mean(figures[0].mean.begin(), figures[0].mean.end());
     note_limited(args.out, write_tensors(args.out, plan.source->manifest(), mean));
   }
   for (size_t k = 0; k < figures.size(); ++k) {
-    if (plan.repeats > 0) figures[k].speed = measure_speed(plan, plan.codecs[k]);
+    if (plan.repeats > 0) {
+      Progress progress("speed of " + plan.codec_texts[k], 0, "");
+      figures[k].speed = measure_speed(plan, plan.codecs[k]);
+    }
     if (args.common.json) print_mean_json(plan, k, figures[k]);
   }
   if (!args.common.json) print_mean_table(plan, figures, args.common.format());
