@@ -103,7 +103,13 @@ MethodEntry eden_entry() {
            "yes, for a uniform rotation; dither=shared: exactly",
            "1/E[Q(Z)^2] - 1",
            "EDEN, Vargaftik et al., ICML 2022",
-           {"bits", "code", "scale", "rounds", "block", "dither", "allocate"}},
+           {kBitsKey,
+            {"code", "fixed|entropy", "fixed"},
+            {"scale", "unbiased|biased|norm", "unbiased"},
+            kRoundsKey,
+            kBlockKey,  // up to 4096 with code=entropy
+            {"dither", "none|shared", "none"},
+            {"allocate", "none|energy", "none"}}},
           parse_eden,
           make_eden,
           eden_limit};

@@ -219,7 +219,7 @@ MethodEntry qsgd_entry() {
            "exactly",
            "min(block/s^2, sqrt(block)/s), s = 2^(bits-1)",
            "QSGD, Alistarh et al., NeurIPS 2017",
-           {"bits", "block"}},
+           {{"bits", "1..8", "4"}, {"block", kBlockKey.values, "512"}}},
           parse,
           make,
           limit};

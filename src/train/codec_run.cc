@@ -34,11 +34,24 @@ double squared_norm(std::span<const float> values) {
 // The rank that trains the i-th client of a round; rank 0 is the server.
 int training_rank(size_t i, int ranks) { return 1 + static_cast<int>(i % static_cast<size_t>(ranks - 1)); }
 
+}  // namespace
+
+gradient::CodecPolicy uplink_policy(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(' ', begin);
+    parts.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return gradient::CodecPolicy::parse(parts);
+}
+
+namespace {
+
 gradient::Encoder make_encoder(const Federation& federation, const std::string& codec, gradient::RunSecret secret,
                                int threads) {
   gradient::EncodeOptions options;
   options.threads = threads;
-  return gradient::Encoder(federation.task.manifest(), gradient::Codec::parse(codec), secret, options);
+  return gradient::Encoder(federation.task.manifest(), uplink_policy(codec), secret, options);
 }
 
 }  // namespace
@@ -176,7 +189,7 @@ void CodecRun::collect_clients(uint64_t round, RemoteRanks& ranks) {
     gradient::AggregatorOptions options;
     options.threads = options_.threads;
     options.max_norm = ranks.server().max_norm;
-    options.codec = gradient::Codec::parse(state_.codec);
+    options.codec = uplink_policy(state_.codec);
     aggregator_.emplace(federation_.task.manifest(), secret_, options);
   }
   aggregator_->begin_round(ids(round, 0, 1), tensors(average_));

@@ -30,6 +30,9 @@ struct Federation {
 inline constexpr uint32_t kControlTag = 1;
 inline constexpr uint32_t kUpdateTag = 16;
 
+// What one entry of FederateOptions::codecs says. Throws Error(kInvalidArgument).
+gradient::CodecPolicy uplink_policy(const std::string& text);
+
 // The client number in the messages of the server.
 inline constexpr uint64_t kServerId = ~uint64_t{0};
 

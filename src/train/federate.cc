@@ -29,8 +29,10 @@ void check_count(const char* name, uint64_t value, uint64_t min, uint64_t max) {
 }
 
 void check_uplink(const std::string& text) {
-  const gradient::Codec codec = gradient::Codec::parse(text);
-  if (codec.params().scale == gradient::ScaleKind::kBiased) {
+  const gradient::CodecPolicy policy = uplink_policy(text);
+  bool biased = policy.base.params().scale == gradient::ScaleKind::kBiased;
+  for (const auto& [pattern, codec] : policy.by_name) biased = biased || codec.params().scale == gradient::ScaleKind::kBiased;
+  if (biased) {
     fail(
         ErrorCode::kInvalidArgument, "codec: ", text,
         ": scale=biased shrinks every update by the same factor, which no number of clients averages away; it would need error "

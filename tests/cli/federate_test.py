@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
 """kpd federate as a user runs it: JSON lines, table, updates, plot, Ctrl-C and --resume, damaged checkpoints. On small images made here."""
+import csv
+import io
 import json
+import os
+import pathlib
 import random
+import re
 import shutil
 import signal
 import struct
@@ -85,6 +90,68 @@ def case_federate_table_updates_and_plot(t):
     assert [n for n in t.names() if ".part" in n] == []
 
 
+def case_federate_says_what_it_does_and_what_it_wrote(t):
+    need_train(t)
+    plot = ["--plot", "accuracy.png"] if shutil.which("gnuplot") else []
+    text = t.run("federate", *SMALL, "--codec", "float32", "--codec", "eden:bits=2", "--rounds", 2, "--save-updates", "updates", "--checkpoint", "run.ckpt",
+                 *plot).stdout
+    head = " ".join(text.split("\n\n")[0].split())
+    for part in ("fashion-cnn: 1199882 parameters, 40 training and 10 test examples", "4 clients of 10 examples, Dirichlet alpha 0.3", "2 rounds of 2 clients",
+                 "client SGD 0.1, server Adam 0.00316", "downlink float32", "seed 7, 2 threads"):
+        assert part in head, (part, head)
+    # A message of float32 is a little longer than its numbers.
+    assert "-0.00" not in text and re.search(r"(?m)^float32 +[01]\.\d{4} +\d+\.\d\d +0\.00 ", text), text
+    assert "mean after each of the last 2 rounds" in " ".join(text.split()), text
+    for name in ("updates: 2 updates of round 2", "run.ckpt", *plot[1:]):
+        assert f"\nwrote {name}\n" in text, (name, text)
+    assert max(map(len, text.splitlines())) <= 100, text
+
+
+def case_federate_as_csv_and_markdown(t):
+    need_train(t)
+    run = ["federate", *SMALL, "--codec", "float32", "--codec", "eden:bits=0.5,code=entropy", "--rounds", 1]
+    exact = [o for o in lines(t.run(*run, "--json").stdout) if "final_accuracy" in o]
+    done = t.run(*run, "--format", "csv", "--checkpoint", "run.ckpt", err=r"(?m)^wrote run\.ckpt$")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [r["codec"] for r in rows] == ["float32", "eden:bits=0.5,code=entropy"], rows
+    for row, want in zip(rows, exact):
+        for key in ("final_accuracy", "uplink_bytes", "downlink_bytes", "float32_bytes", "ratio", "total_ratio", "update_vnmse", "seed", "rounds", "clients_ok"):
+            assert float(row[key]) == want[key], (key, row, want)
+    text = t.run(*run, "--format", "markdown").stdout
+    assert re.search(r"(?m)^fashion-cnn: .*\n\n\| codec \| accuracy \| up, MB .*\|\n\|---\|---:.*\n\| float32 \|.*\n\| eden:bits=0.5,code=entropy \|.*\n\naccuracy: ", text), text
+
+
+def case_federate_codec_by_default_and_by_the_names_of_tensors(t):
+    need_train(t)
+    run = ["federate", *SMALL, "--rounds", "1", "--json"]
+    floats, default = [lines(t.run(*run, *codec).stdout)[-1] for codec in (["--codec", "*=float32", "--checkpoint", "run.ckpt"], [])]
+    assert default["codec"] == "eden:bits=1" and default["ratio"] > 30, default
+    assert floats["codec"] == "*=float32 eden:bits=1" and floats["update_vnmse"] == 0 and .99 < floats["ratio"] < 1, floats
+    resumed = lines(t.run(*changed(run, "--rounds", "2"), "--codec", "*=float32", "--checkpoint", "run.ckpt", "--resume").stdout)[-1]
+    assert resumed["rounds"] == 2, resumed
+    over = lines(t.run(*run, "--codec", "*=float32", "--comm", "inprocess", "--ranks", 2).stdout)[-1]
+    assert over["uplink_bytes"] == floats["uplink_bytes"] and over["final_accuracy"] == floats["final_accuracy"], (over, floats)
+
+
+def case_federate_runs_of_the_bench_are_not_repeated(t):
+    need_train(t)
+    script = [pathlib.Path(__file__).resolve().parent.parent.parent / "bench/federate_runs.sh", "out", "-", *SMALL[:-4], "--rounds", "1", "--threads", "2"]
+
+    def runs(text):
+        done = subprocess.run(list(map(str, script)), input=text, cwd=t.folder, env={**os.environ, "KPD": t.program}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stderr.splitlines(), [json.loads(line)["codec"] for line in done.stdout.splitlines()]
+
+    assert runs("7 float32\n") == (["float32, seed 7"], ["float32"])
+    before = t.path("out/float32-7.jsonl").read_bytes()
+    names, ended = runs("7 float32\n7 eden:bits=1,code=entropy\n")
+    assert names == ["eden:bits=1,code=entropy, seed 7"] and sorted(ended) == ["eden:bits=1,code=entropy", "float32"], (names, ended)
+    assert t.path("out/float32-7.jsonl").read_bytes() == before and not [n for n in os.listdir(t.path("out")) if "checkpoint" in n], os.listdir(t.path("out"))
+    t.path("out/machine").write_text("another\n")
+    done = subprocess.run(list(map(str, script)), input="7 bf16\n", cwd=t.folder, env={**os.environ, "KPD": t.program}, capture_output=True, text=True)
+    assert done.returncode == 1 and "another machine" in done.stderr, done
+
+
 def case_federate_notices_an_unwritable_folder_before_it_trains(t):
     need_train(t)
     t.path("file").write_text("no folder")
@@ -161,7 +228,9 @@ def case_federate_refuses_what_cannot_train(t):
     start = ["federate", *SMALL, "--rounds", "1"]
     t.run(*start, "--codec", "eden:bits=1,scale=biased", exit=2, err="error feedback")
     t.run(*start, "--codec", "float32", "--downlink", "eden:bits=0.1", exit=2, err="without end")
-    t.run(*start, exit=2, err="--codec SPEC is required")
+    t.run(*start, "--codec", "*=eden:bits=1,scale=biased", exit=2, err="error feedback")
+    t.run(*start, "--format", "cvs", exit=2, err="did you mean 'csv'")
+    t.run(*start, "--format", "csv", "--json", exit=2, err="give one of them")
     t.run(*changed(start, "--clients-per-round", "5"), "--codec", "float32", exit=2, err="clients-per-round: 5")
     t.run(*changed(start, "--examples-per-client", "11"), "--codec", "float32", exit=2, err="40 training images, enough for 3 clients of 11")
     t.run(*start, "--codec", "float32", "--resume", exit=2, err="--checkpoint")

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cli.h"
+#include "codec_options.h"
 #include "files.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/packets.h"
@@ -14,9 +15,9 @@ namespace {
 
 class MessageChannel final : public Channel {
  public:
-  MessageChannel(const MeanPlan& plan, const gradient::Codec& codec, int threads)
+  MessageChannel(const MeanPlan& plan, const gradient::CodecPolicy& codec, int threads)
       : manifest_(plan.source->manifest()),
-        limit_(codec.limit_vnmse()),
+        limit_(tool::limit_vnmse(codec)),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
         message_(encoder_.max_bytes()) {}
@@ -125,8 +126,8 @@ class PacketChannel final : public Channel {
 
 }  // namespace
 
-std::unique_ptr<Channel> make_channel(const MeanPlan& plan, const gradient::Codec& codec, int threads) {
-  if (plan.loss) return std::make_unique<PacketChannel>(plan, codec, threads);
+std::unique_ptr<Channel> make_channel(const MeanPlan& plan, const gradient::CodecPolicy& codec, int threads) {
+  if (plan.loss) return std::make_unique<PacketChannel>(plan, codec.base, threads);
   return std::make_unique<MessageChannel>(plan, codec, threads);
 }
 

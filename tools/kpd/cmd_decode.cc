@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "files.h"
+#include "progress.h"
 
 namespace kpd::tool {
 namespace {
@@ -67,6 +68,7 @@ int run_decode(DecodeArgs args) {
   figures.tensors = info.manifest.size();
   TensorOutput output(args.out, format, info.manifest, info.metadata);
   gradient::FileDecoder decoder(stream, info, figures.threads, args.in);
+  Progress progress("decode", info.elements(), "numbers");
   for (size_t i = 0; i < info.manifest.size(); ++i) {
     figures.elements += info.manifest[i].count();
     if (dtype_is_exact(info.manifest[i].dtype)) {
@@ -79,8 +81,10 @@ int run_decode(DecodeArgs args) {
     decoder.decode(i, output.floats(i), &decoded);
     output.store(i);
     figures.saturated += decoded.saturated;
+    progress.tick(info.manifest[i].count());
   }
   output.commit();
+  progress.clear();
   figures.saturated += output.limited();
   figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report(args, figures);

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "codec_options.h"
 #include "commands.h"
 #include "files.h"
 #include "kpd/base/cpu.h"
+#include "progress.h"
 #include "signals.h"
 
 namespace kpd::tool {
@@ -17,14 +19,15 @@ namespace {
 struct EncodeArgs {
   CommonOptions common;
   FileOptions files;
-  std::string in, out, codec, client, round, nonfinite = "refuse";
+  std::vector<std::string> codecs;
+  std::string in, out, client, round, nonfinite = "refuse";
 };
 
-void report_json(const EncodeArgs& args, const gradient::Codec& codec, const gradient::EncodeReport& report,
+void report_json(const EncodeArgs& args, const gradient::CodecPolicy& codec, const gradient::EncodeReport& report,
                  const gradient::FileIds& ids, double bits, double seconds) {
   nlohmann::ordered_json object;
-  object["codec"] = args.codec;
-  object["bits"] = codec.bits();
+  object["codec"] = codec.text();
+  object["bits"] = codec.base.bits();
   object["elements"] = report.elements;
   object["bytes"] = report.stream_bytes;
   object["wire_bits_per_coordinate"] = bits;
@@ -71,8 +74,7 @@ gradient::FileIds file_ids(const EncodeArgs& args) {
 int run_encode(EncodeArgs args) {
   require(args.in, "IN", "");
   require(args.out, "OUT", "");
-  require(args.codec, "--codec", "SPEC");
-  const gradient::Codec codec = parse_codec(args.codec);
+  const gradient::CodecPolicy codec = parse_one_codec(args.codecs);
   constexpr std::string_view kPolicies[] = {"refuse", "zero", "pass"};
   gradient::EncodeOptions options;
   options.nonfinite = static_cast<gradient::NonFinite>(parse_choice("--nonfinite", args.nonfinite, kPolicies));
@@ -90,6 +92,7 @@ int run_encode(EncodeArgs args) {
   check_output("OUT", args.out, args.files.force);
   const gradient::FileIds ids = file_ids(args);
 
+  Progress progress("encode", 0, "");
   const TensorInput input = open_tensors(args.in, format);
   options.metadata = input.file.metadata;
   const auto start = std::chrono::steady_clock::now();
@@ -109,6 +112,7 @@ int run_encode(EncodeArgs args) {
     fail(e.code(), args.in, ": ", e.what(), refused ? " (--nonfinite zero or pass takes it)" : "");
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  progress.clear();
 
   const double bits =
       report.elements == 0 ? 0.0 : 8.0 * static_cast<double>(report.stream_bytes) / static_cast<double>(report.elements);
@@ -134,7 +138,8 @@ Command encode_command() {
             add_positional(app, "IN", args->in,
                            "tensors: .npy, .safetensors or .f32 (raw little-endian float32), or a pipe, or -");
             add_positional(app, "OUT", args->out, "the compressed file, e.g. gradient.kpdg, or a pipe, or -");
-            add(app, "--codec", args->codec, "SPEC", "how to compress, e.g. eden:bits=1; `kpd codecs` lists them");
+            add(app, "--codec", args->codecs, "SPEC",
+                str("how to compress (default eden:bits=1; `kpd codecs` lists them); ", kPatternHelp, "; may be repeated"));
             add(app, "--nonfinite", args->nonfinite, "refuse|zero|pass",
                 "NaN and Inf: refuse (default), send as 0, or send their tensors raw");
             args->common.add_seed(app);

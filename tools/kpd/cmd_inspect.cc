@@ -2,6 +2,7 @@
 // (inspect_model.cc).
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 #include "files.h"
 #include "inspect_model.h"
 #include "kpd/base/hash.h"
+#include "progress.h"
 #include "spec_text.h"
 
 namespace kpd::tool {
@@ -108,7 +110,9 @@ int run_inspect(InspectArgs args) {
   if (looks_like_model(args.file)) return inspect_model(args.file, args.tensor, args.common.json);
   if (!args.tensor.empty()) usage("--tensor belongs to a model; ", args.file, " is none");
   const io::MappedFile file = map_input(args.file);
+  std::optional<Progress> progress(std::in_place, "inspect", 0, "");  // the checksum reads all of it
   const gradient::StreamInfo info = gradient::read_stream_info(file.bytes(), args.file);
+  progress.reset();
   if (args.common.json) {
     print_json(info);
   } else {

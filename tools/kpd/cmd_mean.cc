@@ -1,14 +1,17 @@
 // tools: `kpd mean`, the average of many clients' vectors through a codec: on files, or as an experiment on synthetic vectors.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "cli.h"
+#include "codec_options.h"
 #include "commands.h"
 #include "files.h"
 #include "kpd/gradient/aggregate.h"
 #include "mean.h"
+#include "progress.h"
 
 namespace kpd::tool {
 namespace {
@@ -61,10 +64,12 @@ std::vector<double> parse_weights(const std::string& text, uint64_t clients) {
   return weights;
 }
 
-void check_packets(const gradient::Codec& codec, const std::string& text) {
+void check_packets(const gradient::CodecPolicy& policy) {
+  if (!policy.by_name.empty()) usage("--loss: packets carry one codec; leave out --codec ", policy.by_name[0].first, "=SPEC");
+  const gradient::Codec& codec = policy.base;
   const bool splits =
       codec.row().name == "eden" && (codec.params().flags & (gradient::kFlagDither | gradient::kFlagAllocate)) == 0;
-  if (!splits) usage("--loss: ", text, " is not sent in packets; only eden without dither and allocate is");
+  if (!splits) usage("--loss: ", codec.text(), " is not sent in packets; only eden without dither and allocate is");
 }
 
 void refuse_with_files(const std::string& value, const char* option) {
@@ -92,7 +97,7 @@ std::unique_ptr<ClientSource> make_source(const MeanArgs& args, uint64_t seed) {
 
 // Everything that the command line alone decides is checked before any file is read.
 void check_options(const MeanArgs& args) {
-  if (args.codecs.empty()) usage("--codec SPEC is required");
+  args.common.format();
   if (args.files.empty() && args.synthetic.empty()) usage("FILE... or --synthetic NAME is required");
   if (!args.files.empty() && !args.synthetic.empty())
     usage("--synthetic makes its own vectors; FILE... cannot be given with it");
@@ -104,11 +109,11 @@ void check_options(const MeanArgs& args) {
   }
   if (!args.out.empty()) {
     FileOptions{}.output("--out", args.out);
-    if (args.codecs.size() != 1) usage("--out holds one mean; give one --codec");
+    if (parse_codecs(args.codecs).size() != 1) usage("--out holds one mean; give one --codec");
     for (const std::string& file : args.files) refuse_same_file("--out", args.out, file);
   }
   if (!args.loss.empty()) {
-    for (const std::string& text : args.codecs) check_packets(parse_codec(text), text);
+    for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) check_packets(policy);
   }
   if (args.no_speed && !args.link.empty()) usage("--link needs the measured speed; leave out --no-speed");
 }
@@ -116,8 +121,8 @@ void check_options(const MeanArgs& args) {
 MeanPlan make_plan(const MeanArgs& args) {
   check_options(args);
   MeanPlan plan;
-  plan.codec_texts = args.codecs;
-  for (const std::string& codec : args.codecs) plan.codecs.push_back(parse_codec(codec));
+  plan.codecs = parse_codecs(args.codecs);
+  for (const gradient::CodecPolicy& policy : plan.codecs) plan.codec_texts.push_back(policy.text());
   const std::string default_trials = args.synthetic.empty() || !args.out.empty() ? "1" : "10";
   plan.trials = parse_count("--trials", args.trials.empty() ? default_trials : args.trials, 1, uint64_t{1} << 32);
   plan.keep_mean = !args.out.empty();
@@ -146,8 +151,12 @@ RankPlan make_rank_plan(const MeanArgs& args) {
   if (args.no_speed) usage("--no-speed does not belong to --comm");
   check_options(args);
   RankPlan plan;
-  plan.codec_texts = args.codecs;
-  for (const std::string& codec : args.codecs) plan.codecs.push_back(parse_codec(codec));
+  for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) {
+    if (!policy.by_name.empty())
+      usage("--codec ", policy.by_name[0].first, "=SPEC does not belong to --comm: all tensors have one codec");
+    plan.codecs.push_back(policy.base);
+    plan.codec_texts.push_back(policy.base.text());
+  }
   plan.pattern = args.pattern.empty() ? "allgather" : args.pattern;
   as_usage("--pattern", [&] { return gradient::parse_pattern(plan.pattern); });
   if (!args.second.empty()) {
@@ -170,6 +179,7 @@ RankPlan make_rank_plan(const MeanArgs& args) {
   // Ranks on one machine share its processors.
   plan.threads = args.common.threads_text.empty() ? 1 : args.common.threads();
   plan.json = args.common.json;
+  plan.format = args.common.format();
   return plan;
 }
 
@@ -181,17 +191,23 @@ int run_mean(const MeanArgs& args) {
   args.engine.refuse_others();
   if (!args.pattern.empty()) usage("--pattern belongs to --comm ENGINE");
   if (!args.second.empty()) usage("--second belongs to --comm ENGINE");
+  std::optional<Progress> reading;  // the trials and the speed have their own
+  if (!args.files.empty()) reading.emplace("read", 0, "");
   const MeanPlan plan = make_plan(args);
+  reading.reset();
   std::vector<CodecFigures> figures = run_trials(plan);
   if (plan.keep_mean) {
     const std::vector<float> mean(figures[0].mean.begin(), figures[0].mean.end());
     note_limited(args.out, write_tensors(args.out, plan.source->manifest(), mean));
   }
   for (size_t k = 0; k < figures.size(); ++k) {
-    if (plan.repeats > 0) figures[k].speed = measure_speed(plan, plan.codecs[k]);
+    if (plan.repeats > 0) {
+      Progress progress("speed of " + plan.codec_texts[k], 0, "");
+      figures[k].speed = measure_speed(plan, plan.codecs[k]);
+    }
     if (args.common.json) print_mean_json(plan, k, figures[k]);
   }
-  if (!args.common.json) print_mean_table(plan, figures);
+  if (!args.common.json) print_mean_table(plan, figures, args.common.format());
   return kExitOk;
 }
 
@@ -199,7 +215,8 @@ void add_options(CLI::App& app, MeanArgs& args) {
   add_positional(app, "FILE", args.files,
                  "one file a client: .npy, .safetensors or .f32, all of the same shapes; with --comm one a rank, or one for "
                  "all, where {rank} in its name stands for the rank's number");
-  add(app, "--codec", args.codecs, "SPEC", "how to compress, e.g. eden:bits=1; may be repeated; `kpd codecs` lists them");
+  add(app, "--codec", args.codecs, "SPEC",
+      str("how to compress (default eden:bits=1; `kpd codecs` lists them); may be repeated: a row each; ", kPatternHelp));
   add(app, "--weights", args.weights, "W1,W2,...",
       "one weight a client (default: equal); with --comm one a rank, whole numbers from 1");
   add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32)");
@@ -222,6 +239,7 @@ void add_options(CLI::App& app, MeanArgs& args) {
   args.common.add_seed(app, "; with --comm 1, for all ranks need the same");
   args.common.add_threads(app);
   args.common.add_json(app);
+  args.common.add_format(app);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ struct LossPlan {
 struct MeanPlan {
   std::unique_ptr<ClientSource> source;
   std::vector<std::string> codec_texts;
-  std::vector<gradient::Codec> codecs;
+  std::vector<gradient::CodecPolicy> codecs;
   uint64_t dim = 0, clients = 0, trials = 0, seed = 0;
   int threads = 1;
   std::vector<double> weights;  // one a client, sum 1
@@ -78,7 +78,7 @@ struct CodecFigures {
 
 // Figures of every codec, without speed. The same for any number of threads.
 std::vector<CodecFigures> run_trials(const MeanPlan& plan);
-Speed measure_speed(const MeanPlan& plan, const gradient::Codec& codec);
+Speed measure_speed(const MeanPlan& plan, const gradient::CodecPolicy& codec);
 
 struct Estimate {
   double mean = 0;
@@ -100,10 +100,11 @@ struct RankPlan {
   std::string out;                // where rank 0 writes the mean
   int threads = 1;
   bool json = false;
+  Format format = Format::kText;
 };
 int run_ranks(const RankPlan& plan, const EngineOptions& engine);
 
 void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& figures);
-void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures);
+void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures, Format format);
 
 }  // namespace kpd::tool

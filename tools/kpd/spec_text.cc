@@ -31,7 +31,7 @@ std::string spec_text(const gradient::WireParams& params) {
   std::string text(row->name);
   char separator = ':';
   const auto put = [&](std::string_view key, const std::string& value) {
-    if (std::find(row->keys.begin(), row->keys.end(), key) == row->keys.end()) return;
+    if (std::none_of(row->keys.begin(), row->keys.end(), [&](const gradient::SpecKey& k) { return k.key == key; })) return;
     text += str(separator, key, "=", value);
     separator = ',';
   };
