@@ -40,6 +40,8 @@ class ClientSource {
 std::unique_ptr<ClientSource> synthetic_source(const gradient::SyntheticSpec& spec, const std::string& text, uint64_t dim,
                                                uint64_t clients);
 std::unique_ptr<ClientSource> file_source(std::shared_ptr<const ClientFiles> files);
+// Of files that hold floating point only; throws Error(kUnsupported) naming a tensor of another type.
+std::unique_ptr<ClientSource> file_source(const std::vector<std::string>& paths);
 
 struct LossPlan {
   double fraction = 0;

@@ -77,4 +77,14 @@ std::unique_ptr<ClientSource> file_source(std::shared_ptr<const ClientFiles> fil
   return std::make_unique<FileSource>(std::move(files));
 }
 
+std::unique_ptr<ClientSource> file_source(const std::vector<std::string>& paths) {
+  auto files = std::make_shared<const ClientFiles>(paths, FileOptions{});
+  for (const gradient::TensorInfo& t : files->manifest()) {
+    if (dtype_is_exact(t.dtype))
+      fail(ErrorCode::kUnsupported, paths[0], ": tensor \"", t.name, "\" is ", dtype_name(t.dtype),
+           ", expected floating point with --comm");
+  }
+  return file_source(std::move(files));
+}
+
 }  // namespace kpd::tool
