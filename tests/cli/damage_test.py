@@ -26,7 +26,7 @@ def refuse(t, name, expected=None, verbs=("decode", "inspect")):
 
 def make_stream(t, codec="eden:bits=1"):
     write_safetensors(t.path("in.safetensors"), {"a": numbers(5000), "b": numbers(70, 2), "c": numbers(10, 3)})
-    t.run("encode", "in.safetensors", "good.kpdg", "--codec", codec, "--seed", "1")
+    t.run("encode", "--force", "in.safetensors", "good.kpdg", "--codec", codec, "--seed", "1")
     return t.path("good.kpdg").read_bytes()
 
 
@@ -211,22 +211,22 @@ def case_clients_that_do_not_match(t):
 def case_bad_input_leaves_the_old_output(t):
     t.path("bad.npy").write_bytes(npy_bytes(bytes(39), n=10))
     t.path("out.kpdg").write_bytes(b"old")
-    t.run("encode", "bad.npy", "out.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=3)
+    t.run("encode", "--force", "bad.npy", "out.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=3)
     assert t.path("out.kpdg").read_bytes() == b"old"
     t.path("out.npy").write_bytes(b"old")
-    t.run("decode", "out.kpdg", "out.npy", exit=3)
+    t.run("decode", "--force", "out.kpdg", "out.npy", exit=3)
     assert t.path("out.npy").read_bytes() == b"old"
 
 
 def case_names_with_control_characters_are_refused(t):
     t.path("in.safetensors").write_bytes(safetensors_bytes({"a\x1b[31mred": ("F32", (10,), bytes(40))}))
-    done = t.run("encode", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1", exit=3, err=r"in\.safetensors")
+    done = t.run("encode", "--force", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1", exit=3, err=r"in\.safetensors")
     assert "\x1b" not in done.stderr and t.names() == ["in.safetensors"], (done.stderr, t.names())
 
 
 def case_names_in_any_script(t):
     t.path("in.safetensors").write_bytes(safetensors_bytes({"вес/重み": ("F32", (10,), bytes(40))}))
-    t.run("encode", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1")
+    t.run("encode", "--force", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1")
     assert json.loads(t.run("inspect", "x.kpdg", "--json").stdout)["tensors"][0]["name"] == "вес/重み"
     t.run("inspect", "x.kpdg", out="вес/重み")
 
