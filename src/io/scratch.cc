@@ -53,7 +53,8 @@ ScratchMemory& ScratchMemory::operator=(ScratchMemory&& other) noexcept {
 }
 
 MappedOutput::MappedOutput(const std::string& path, uint64_t size_bytes, const std::string& scratch_folder) : file_(path) {
-  if (file_.is_stream()) {
+  // A short one needs no place on the device but what it turns out to take.
+  if (file_.is_stream() || size_bytes <= kMaxHeldBytes) {
     scratch_ = ScratchMemory(size_bytes, scratch_folder);
     bytes_ = scratch_.bytes();
   } else {
@@ -66,9 +67,9 @@ void MappedOutput::commit() { commit(bytes_.size()); }
 void MappedOutput::commit(uint64_t size_bytes) {
   if (size_bytes > bytes_.size())
     fail(ErrorCode::kInvalidArgument, "an output of ", bytes_.size(), " bytes ends after ", size_bytes);
-  if (file_.is_stream()) {
+  if (scratch_.bytes().size() == bytes_.size()) {
     file_.write(bytes_.first(size_bytes));
-  } else if (!bytes_.empty()) {
+  } else {
     file_.shorten(size_bytes);
   }
   file_.commit();

@@ -33,7 +33,8 @@ class ScratchMemory {
   int slot_ = -1;
 };
 
-// An AtomicFile as memory. Where the target is a stream the bytes are ScratchMemory, written in order by commit().
+// An AtomicFile as memory: a mapping of it, or ScratchMemory that commit() writes in order where the target is a stream or
+// short.
 class MappedOutput {
  public:
   MappedOutput(const std::string& path, uint64_t size_bytes, const std::string& scratch_folder);
