@@ -57,6 +57,10 @@ std::vector<std::string> table_row(const MeanPlan& plan, size_t codec, const Cod
   std::vector<std::string> row = {plan.codec_texts[codec], fmt::format("{:.4f}", figures.wire_bits()),
                                   with_error(vnmse),       std::isfinite(limit) ? fmt::format("{:.5g}", limit) : "-",
                                   with_error(nmse),        std::isfinite(ratio) ? fmt::format("{:.3f}", ratio) : "-"};
+  if (plan.loss) {
+    row.push_back(fmt::format("{} of {}", figures.packets_lost, figures.packets));
+    row.push_back(fmt::format("{} of {}", figures.messages_lost, figures.messages));
+  }
   if (figures.speed) {
     row.push_back(speed_text(figures.speed->encode_gb_per_s));
     row.push_back(speed_text(figures.speed->decode_gb_per_s));
@@ -81,9 +85,9 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   object["dim"] = plan.dim;
   object["clients"] = plan.clients;
   object["trials"] = plan.trials;
-  object["vnmse"] = vnmse.mean;
+  object["vnmse"] = optional_json(vnmse.mean);
   object["vnmse_stderr"] = optional_json(vnmse.standard_error);
-  object["nmse"] = nmse.mean;
+  object["nmse"] = optional_json(nmse.mean);
   object["nmse_stderr"] = optional_json(nmse.standard_error);
   object["limit_vnmse"] = optional_json(estimate(figures.limit).mean);
   object["wire_bits_per_coordinate"] = figures.wire_bits();
@@ -102,6 +106,9 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
     object["burst"] = plan.loss->burst;
     object["packets"] = figures.packets;
     object["packets_lost"] = figures.packets_lost;
+    object["messages"] = figures.messages;
+    object["messages_lost"] = figures.messages_lost;
+    object["groups_lost"] = figures.groups_lost;
     object["packet_overhead_bits_per_coordinate"] =
         8.0 * static_cast<double>(figures.packet_overhead_bytes) / static_cast<double>(figures.elements);
   }
@@ -122,9 +129,15 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
              plan.clients, plan.clients == 1 ? "" : "s", plan.trials, plan.trials == 1 ? "" : "s", plan.seed, plan.threads,
              plan.threads == 1 ? "" : "s", active_isa());
   if (plan.loss) {
-    fmt::print("{} of {} packets lost{}\n", figures[0].packets_lost, figures[0].packets, plan.loss->burst ? ", in bursts" : "");
+    fmt::print("{:g} of the packets are lost{}; bits on the wire: control parts and packets with their headers\n",
+               plan.loss->fraction, plan.loss->burst ? ", in bursts" : "");
+    fmt::print(
+        "bound: (1 + v) E[packets sent / arrived] - 1, with v the limit without loss, over messages of which something came\n");
   }
-  std::vector<std::string> head = {"codec", "bits/number", "vnmse", "limit", "nmse", "nmse*n/vnmse"};
+  const bool loss = plan.loss.has_value();
+  std::vector<std::string> head = {
+      "codec", loss ? "bits on the wire" : "bits/number", "vnmse", loss ? "bound" : "limit", "nmse", "nmse*n/vnmse"};
+  if (loss) head.insert(head.end(), {"packets lost", "messages lost"});
   if (plan.repeats > 0) {
     head.insert(head.end(), {"encode GB/s", "decode GB/s", "memcpy GB/s"});
     if (plan.link_gb_per_s) {
@@ -137,6 +150,10 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
   print_rows(rows);
   for (size_t k = 0; k < figures.size(); ++k) {
     const CodecFigures& f = figures[k];
+    if (f.groups_lost > 0) {
+      fmt::print("{}: {} groups of blocks of which nothing came, though something came of their messages\n",
+                 plan.codec_texts[k], f.groups_lost);
+    }
     if (f.reseeded + f.over_limit + f.saturated == 0) continue;
     fmt::print("{}: {} rotations drawn again, {} blocks beyond 4 x the limit, {} decoded numbers clamped to the float range\n",
                plan.codec_texts[k], f.reseeded, f.over_limit, f.saturated);
