@@ -27,8 +27,11 @@ std::vector<uint8_t> encode(const Manifest& manifest, const std::string& spec, b
   Encoder encoder(manifest, Codec::parse(spec), RunSecret::from_seed(7));
   std::vector<std::vector<float>> data;
   std::vector<TensorView> views;
-  for (const TensorInfo& t : manifest) data.push_back(zeros ? std::vector<float>(t.count()) : numbers(t.count()));
-  for (const std::vector<float>& d : data) views.emplace_back(std::span<const float>(d));
+  for (const TensorInfo& t : manifest) data.push_back(zeros ? std::vector<float>(t.count()) : numbers(2 * t.count()));
+  for (size_t i = 0; i < data.size(); ++i) {
+    const bool exact = dtype_is_exact(manifest[i].dtype);
+    views.emplace_back(data[i].data(), manifest[i].count(), exact ? manifest[i].dtype : DType::kFloat32);
+  }
   std::vector<uint8_t> bytes(encoder.max_bytes());
   bytes.resize(message ? encoder.encode_message(views, {11, 12, 13, 14, 15}, bytes) : encoder.encode_file(views, 5, bytes));
   return bytes;
@@ -58,7 +61,7 @@ void write_packets(const std::string& folder) {
   const Manifest manifest = {{"a", DType::kFloat32, {64}}, {"b", DType::kBFloat16, {4200}}, {"c", DType::kFloat32, {3}}};
   for (const char* spec : {"eden:bits=1", "eden:bits=0.05,block=64", "eden:bits=2.5,block=1024", "eden:code=entropy,bits=0.3",
                            "eden:code=entropy,bits=1,block=256", "eden:code=entropy,bits=5"}) {
-    const PacketSet set = packetize(encode(manifest, spec, true), RunSecret::from_seed(7), 64);
+    const PacketSet set = packetize(encode(manifest, spec, true), manifest, RunSecret::from_seed(7), 64);
     std::vector<uint8_t> out;
     append(out, set.control, 4);
     for (size_t i = 0; i < set.packets.size(); ++i) {
@@ -125,10 +128,10 @@ void write_streams(const std::string& folder) {
   store_u64(b.data() + 16, kUnknownLength);
   seal(b);
   write(folder, "file_streamed", b);
-  b = encode(one, "terngrad", false);
-  store_u16(b.data() + load_u32(b.data() + 8) + 14, 100);
-  seal(b);
-  write(folder, "file_exponent", b);
+  const Manifest joined = {{"a", DType::kFloat32, {70}}, {"n", DType::kInt64, {}}, {"b", DType::kFloat32, {99}}};
+  for (const char* spec : {"eden:bits=1", "eden:bits=5,code=entropy", "drive", "kashin-sq:bits=1"}) {
+    write(folder, std::string("file_joined_") + spec, encode(joined, spec, false));
+  }
 }
 
 }  // namespace

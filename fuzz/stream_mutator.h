@@ -1,6 +1,6 @@
 // fuzz: changes gradient streams where it hurts and then seals them again, so that hostile content gets past the checksum.
 //
-// A stream is changed as bytes, as fields of header and records, or in the structure of a payload; afterwards everything that
+// A stream is changed as bytes, as fields of header and codec table, or in the structure of a payload; afterwards everything that
 // is checked before the checksum (magic, version, lengths) is mostly made right, and lengths inside that the change broke
 // sometimes are.
 #pragma once
@@ -53,12 +53,13 @@ class StreamMutator {
     const bool message = (b[6] & kFlagMessage) != 0 && b.size() >= kMessageHeaderBytes + kChecksumBytes;
     std::memcpy(b.data(), kMagic, 4);
     b[4] = kFormatMajor;
-    b[6] = static_cast<uint8_t>((b[6] & kFlagStreamed) | (message ? kFlagMessage : 0));
+    const uint64_t mac = message && b.size() >= kMessageHeaderBytes + kMacBytes + kChecksumBytes ? b[6] & kFlagAuthenticated : 0;
+    b[6] = static_cast<uint8_t>((b[6] & kFlagStreamed) | (message ? kFlagMessage : 0) | mac);
     b[7] = 0;
-    const uint32_t fixed = message ? kMessageHeaderBytes : kFileHeaderBytes;
+    const uint32_t fixed = static_cast<uint32_t>(message ? kMessageHeaderBytes + (mac != 0 ? kMacBytes : 0) : kFileHeaderBytes);
     const uint32_t most = static_cast<uint32_t>(b.size() - kChecksumBytes);
     store_u32(b.data() + 8, std::clamp(load_u32(b.data() + 8), fixed, most));
-    store_u32(b.data() + 12, std::min(load_u32(b.data() + 12), static_cast<uint32_t>(b.size() / kRecordBytes)));
+    store_u32(b.data() + 12, std::min(load_u32(b.data() + 12), static_cast<uint32_t>(b.size() / kLeastManifestEntry)));
     store_u64(b.data() + 16, (b[6] & kFlagStreamed) != 0 ? kUnknownLength : b.size());
     if (message && below(32) != 0) store_u64(b.data() + 24, hash_);
     store_u32(b.data() + most, crc32({b.data(), most}));
@@ -71,34 +72,38 @@ class StreamMutator {
     return list[below(N)];
   }
 
+  // The segments of a unit.
   struct Place {
-    size_t at = 0, bytes = 0;  // record and payload
-    TensorRecord record;
+    size_t at = 0, bytes = 0;
+    Unit unit;
   };
 
   void change() {
-    find_records();
+    find_units(bytes_);
     if (places_.empty() || below(16) == 0) return change_bytes(0, bytes_.size());
     const uint32_t index = below(static_cast<uint32_t>(places_.size()));
-    const Place& p = places_[index];
+    const Place p = places_[index];
     old_size_ = bytes_.size();
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
         return change_header();
       case 1:
         return add_extension();
       case 2:
-        return change_bytes(24, std::min<size_t>(bytes_.size() - kChecksumBytes, places_[0].at) - 24);
+        return change_bytes(24, std::min<size_t>(bytes_.size() - kChecksumBytes, table_at_) - 24);
       case 3:
         return drop_or_repeat(p);
       case 4:
       case 5:
       case 6:
-        change_record(p);
+        change_record();
         return below(4) == 0 ? void() : fit_payload(index);
       case 7:
-        return change_scale(p);
+        change_table();
+        return below(4) == 0 ? void() : fit_payload(index);
       case 8:
+        return change_scale(p);
+      case 9:
         return fill_payload(p);
       default:
         change_payload(p);
@@ -106,30 +111,30 @@ class StreamMutator {
     }
   }
 
-  // As far as the stream can be read.
-  void find_records() {
+  // As far as the stream can be read: codec table and units.
+  void find_units(const std::vector<uint8_t>& bytes) {
     places_.clear();
-    std::vector<uint8_t> copy = bytes_;
+    table_.codecs.clear();
+    std::vector<uint8_t> copy = bytes;
     seal(copy);
     try {
       ByteReader r(copy);
-      uint32_t count = 0;
-      read_header(r, copy, Limits{}, &count);
-      for (uint32_t i = 0; i < count && i < 8; ++i) {
-        Place p;
-        p.at = r.offset();
-        CheckedRecord c = read_record(r, i, Limits{}, codecs_);
-        p.record = c.record;
-        p.bytes = kRecordBytes;
-        places_.push_back(p);
-        find_segments(r, c.record, *c.codec, Limits{}, spans_);
-        places_.back().bytes = r.offset() - p.at;
+      const StreamInfo info = read_header(r, copy, Limits{});
+      const Manifest& tensors = info.is_file ? info.manifest : manifest();
+      table_at_ = r.offset();
+      read_codec_table(r, tensors.size(), table_);
+      table_bytes_ = r.offset() - table_at_;
+      units_.build(tensors, table_, codecs_);
+      for (const Unit& unit : units_) {
+        if (places_.size() == 8) break;
+        places_.push_back({r.offset(), 0, unit});
+        find_segments(r, unit, Limits{}, spans_);
+        places_.back().bytes = r.offset() - places_.back().at;
       }
     } catch (const Error&) {
     }
-    if (!places_.empty() && places_.back().bytes == kRecordBytes &&
-        places_.back().at + kRecordBytes + kChecksumBytes < bytes_.size()) {
-      places_.back().bytes = bytes_.size() - kChecksumBytes - places_.back().at;
+    if (!places_.empty() && places_.back().bytes == 0 && places_.back().at + kChecksumBytes < bytes.size()) {
+      places_.back().bytes = bytes.size() - kChecksumBytes - places_.back().at;
     }
   }
 
@@ -151,7 +156,10 @@ class StreamMutator {
   }
 
   void change_header() {
-    switch (below(5)) {
+    switch (below(6)) {
+      case 4:
+        bytes_[6] = static_cast<uint8_t>(bytes_[6] ^ kFlagAuthenticated);
+        break;
       case 0:
         bytes_[6] = static_cast<uint8_t>(bytes_[6] ^ kFlagStreamed);
         break;
@@ -165,12 +173,12 @@ class StreamMutator {
         bytes_[4 + below(4)] = static_cast<uint8_t>(below(256));
         break;
       default:
-        bytes_[24 + below(static_cast<uint32_t>(places_[0].at - 24))] = static_cast<uint8_t>(below(256));
+        bytes_[24 + below(static_cast<uint32_t>(table_at_ - 24))] = static_cast<uint8_t>(below(256));
     }
   }
 
   void add_extension() {
-    const size_t at = places_[0].at;
+    const size_t at = table_at_;
     std::vector<uint8_t> ext(kExtensionHeadBytes + below(12));
     store_u16(ext.data(), static_cast<uint16_t>(below(4) == 0 ? kCriticalExtension | below(8) : below(256)));
     store_u32(ext.data() + 2, static_cast<uint32_t>(below(4) == 0 ? rng_() : ext.size() - kExtensionHeadBytes));
@@ -190,28 +198,37 @@ class StreamMutator {
     if (below(2) == 0) store_u32(bytes_.data() + 12, load_u32(bytes_.data() + 12) + (repeat ? 1u : ~0u));
   }
 
-  void change_record(const Place& p) {
-    static constexpr uint64_t kCounts[] = {0,
-                                           1,
-                                           63,
-                                           64,
-                                           65,
-                                           127,
-                                           128,
-                                           130,
-                                           4095,
-                                           4096,
-                                           4097,
-                                           4167,
-                                           8191,
-                                           8192,
-                                           32767,
-                                           1ull << 32,
-                                           (1ull << 32) + 64,
-                                           1ull << 36,
-                                           (1ull << 36) + 1,
-                                           1ull << 60,
-                                           ~0ull};
+  // Number of codecs, runs of tensors.
+  void change_table() {
+    const size_t runs = table_at_ + 2 + kRecordBytes * table_.codecs.size();
+    const size_t end = table_at_ + table_bytes_;
+    if (end > bytes_.size() || runs >= end) return;
+    switch (below(4)) {
+      case 0:
+        return store_u16(bytes_.data() + table_at_, static_cast<uint16_t>(below(8) == 0 ? rng_() : below(4)));
+      case 1: {  // a copy of a codec
+        const size_t at = table_at_ + 2 + kRecordBytes * below(static_cast<uint32_t>(table_.codecs.size()));
+        const auto first = bytes_.begin() + static_cast<ptrdiff_t>(at);
+        replace(runs, 0, std::vector<uint8_t>(first, first + kRecordBytes));
+        store_u16(bytes_.data() + table_at_, static_cast<uint16_t>(table_.codecs.size() + 1));
+        return;
+      }
+      case 2: {
+        std::vector<uint8_t> new_runs;
+        for (uint32_t left = load_u32(bytes_.data() + 12) % 256; left > 0;) {
+          const uint32_t run = below(4) == 0 ? left : 1 + below(left);
+          new_runs.insert(new_runs.end(), {static_cast<uint8_t>(below(static_cast<uint32_t>(table_.codecs.size() + 1))),
+                                           static_cast<uint8_t>(run & 127)});
+          left -= run;
+        }
+        return replace(runs, end - runs, new_runs);
+      }
+      default:
+        return change_bytes(runs, end - runs);
+    }
+  }
+
+  void change_record() {
     static constexpr uint32_t kRates[] = {
         0,      1,      3276,   3277,   6554,   32768,     65535,     65536,           65537,     98304,
         104858, 131072, 196608, 524288, 524289, 16u << 16, 32u << 16, (32u << 16) + 1, 0xffffffff};
@@ -219,51 +236,44 @@ class StreamMutator {
     static constexpr uint32_t kParams[] = {
         0,     1,      2,      3,      8,      127,     128,     129,      4095,     4096,           4097,
         57671, 115343, 115344, 524287, 524288, 1500000, 2500000, 1u << 22, 8u << 20, (8u << 20) + 1, 0xffffffff};
-    static constexpr int16_t kExponents[] = {0, 1, -1, 100, -100, 127, -149, 1023, 1024, 1025, -1024, -1025, 32767, -32768};
-    uint8_t* const b = bytes_.data() + p.at;
-    if (p.at + kRecordBytes > bytes_.size()) return;
-    switch (below(10)) {
+    if (table_.codecs.empty()) return;
+    const size_t at = table_at_ + 2 + kRecordBytes * below(static_cast<uint32_t>(table_.codecs.size()));
+    if (at + kRecordBytes > bytes_.size()) return;
+    uint8_t* const b = bytes_.data() + at;
+    switch (below(7)) {
       case 0:
-        return store_u64(b, pick(kCounts));
+        b[0] = static_cast<uint8_t>(below(13));
+        if (b[0] == 8) store_u32(b + 10, 1u << below(8));
+        return;
       case 1:
-        b[8] = static_cast<uint8_t>(below(5));
+        b[1] = static_cast<uint8_t>(below(8) == 0 ? below(256) : 6 + below(9));
         return;
       case 2:
-        b[9] = static_cast<uint8_t>(below(12));
-        if (b[9] == 8) store_u32(b + 20, 1u << below(8));
+        b[2] = static_cast<uint8_t>(below(8));
         return;
       case 3:
-        b[10] = static_cast<uint8_t>(below(8) == 0 ? below(256) : 6 + below(9));
+        b[3] = static_cast<uint8_t>(below(4));
         return;
       case 4:
-        b[11] = static_cast<uint8_t>(below(5));
-        return;
+        return store_u16(b + 4, static_cast<uint16_t>(below(8) == 0 ? rng_() : below(8) | (below(2) == 0 ? kFlagJoin : 0)));
       case 5:
-        b[12] = static_cast<uint8_t>(below(4));
-        return;
-      case 6:
-        b[13] = static_cast<uint8_t>(below(8) == 0 ? below(256) : below(8));
-        return;
-      case 7:
-        return store_u16(b + 14, static_cast<uint16_t>(pick(kExponents)));
-      case 8:
-        return store_u32(b + 16, pick(kRates));
+        return store_u32(b + 6, pick(kRates));
       default:
-        return store_u32(b + 20, below(16) == 0 ? static_cast<uint32_t>(rng_() % (9u << 20)) : pick(kParams));
+        return store_u32(b + 10, below(16) == 0 ? static_cast<uint32_t>(rng_() % (9u << 20)) : pick(kParams));
     }
   }
 
   void change_payload(const Place& p) {
-    if (p.bytes <= kRecordBytes) return;
-    const size_t n = p.bytes - kRecordBytes, first = below(static_cast<uint32_t>(n));
-    change_bytes(p.at + kRecordBytes + first, below(2) == 0 ? n - first : std::min<size_t>(n - first, 1 + below(16)));
+    if (p.bytes == 0) return;
+    const size_t first = below(static_cast<uint32_t>(p.bytes));
+    change_bytes(p.at + first, below(2) == 0 ? p.bytes - first : std::min<size_t>(p.bytes - first, 1 + below(16)));
   }
 
   void fill_payload(const Place& p) {
-    if (p.bytes <= kRecordBytes) return;
-    const size_t n = p.bytes - kRecordBytes, first = below(static_cast<uint32_t>(n));
+    if (p.bytes == 0) return;
+    const size_t first = below(static_cast<uint32_t>(p.bytes));
     const uint32_t kind = below(4);
-    for (size_t i = p.at + kRecordBytes + first; i < p.at + p.bytes && i < bytes_.size(); ++i) {
+    for (size_t i = p.at + first; i < p.at + p.bytes && i < bytes_.size(); ++i) {
       bytes_[i] = kind == 0 ? 0 : kind == 1 ? 255 : static_cast<uint8_t>(rng_());
     }
   }
@@ -272,53 +282,42 @@ class StreamMutator {
   void change_scale(const Place& p) {
     static constexpr uint32_t kWords[] = {0,          1,          4,          0x7fffff,   1u << 23,   0xffffffff,
                                           0xfffffffc, 255u << 23, 383u << 23, 384u << 23, 0x7f800000, 0xff800000,
-                                          0x7fc00000, 0x7f7fffff, 0xff7fffff, 0x3f800000, 0xbf800000};
-    const uint32_t block = 1u << std::min<uint32_t>(p.record.params.log2_block, 14);
-    const uint32_t n = p.record.count < block ? 1 : static_cast<uint32_t>(std::min<uint64_t>(p.record.count / block, 64));
-    const size_t skip = kRecordBytes + (variable(p.record.params) ? 4 : 0);
-    const size_t at = p.at + skip + 4 * below(2 * n);
+                                          0x7fc00000, 0x7f7fffff, 0xff7fffff, 0x3f800000, 0xbf800000, 0x80000000};
+    if (p.unit.count == 0) return;
+    const uint32_t n = p.unit.segment(0).n_blocks;
+    const size_t at = p.at + (p.unit.codec->fixed_size() ? 0 : 4) + 4 * below(2 * n);
     if (at + 4 + kChecksumBytes > bytes_.size()) return;
     store_u32(bytes_.data() + at, below(3) == 0 ? static_cast<uint32_t>(rng_()) : pick(kWords));
   }
 
-  static bool variable(const WireParams& p) {
-    return p.method == 8 || (p.method == 2 && (p.flags & (kFlagEntropy | kFlagAllocate)) != 0);
-  }
-
-  // Makes the first segment's lengths agree with the bytes that are there, or the bytes with the length the record asks for.
+  // Makes the only segment's length agree with the bytes that are there, or the bytes with the length that is asked for.
   void fit_payload(size_t index) {
+    const size_t behind = index + 1 < places_.size() ? places_[index + 1].at : old_size_ - kChecksumBytes;
+    const size_t end = behind + bytes_.size() - old_size_;  // the change was before this, so what follows only moved
+    find_units(bytes_);
+    if (index >= places_.size()) return;
     const size_t at = places_[index].at;
-    // The change was within this record's bytes, so what follows only moved.
-    const size_t end =
-        (index + 1 < places_.size() ? places_[index + 1].at : old_size_ - kChecksumBytes) + bytes_.size() - old_size_;
-    try {
-      if (at + kRecordBytes + kChecksumBytes > bytes_.size()) return;
-      ByteReader r(std::span<const uint8_t>(bytes_).subspan(at));
-      const CheckedRecord c = read_record(r, 0, Limits{}, codecs_);
-      if (c.record.count == 0 || c.record.count > 32768) return;
-      const size_t payload = at + kRecordBytes;
-      if (end < payload || end > bytes_.size() - kChecksumBytes) return;
-      const SegmentShape shape = segment_shape(c.record.count, 1u << c.record.params.log2_block, 0);
-      if (c.codec->fixed_size()) {
-        uint64_t want = 0;
-        for (uint64_t i = 0; i < segment_count(c.record.count, shape.block); ++i) {
-          want += c.codec->segment_bytes(segment_shape(c.record.count, shape.block, i));
-        }
-        if (payload + want + kChecksumBytes > max_size_) return;
-        std::vector<uint8_t> part(bytes_.begin() + static_cast<ptrdiff_t>(payload),
-                                  bytes_.begin() + static_cast<ptrdiff_t>(end));
-        const size_t had = part.size();
-        part.resize(want);
-        for (size_t i = had; i < want; ++i) part[i] = static_cast<uint8_t>(rng_());
-        replace(payload, end - payload, part);
-        return;
-      }
-      if (segment_count(c.record.count, shape.block) != 1 || end - payload < 4) return;
-      store_u32(bytes_.data() + payload, static_cast<uint32_t>(end - payload - 4));
-      if ((c.record.params.flags & kFlagEntropy) != 0 && c.record.params.method == 2)
-        fit_flush(payload + 4, end, c.record.params, shape);
-    } catch (const Error&) {
+    const Unit unit = places_[index].unit;
+    if (unit.count == 0 || unit.count > 32768 || unit.segments() != 1) return;
+    if (end < at || end > bytes_.size() - kChecksumBytes) return;
+    const SegmentShape shape = unit.segment(0);
+    if (!unit.codec->fixed_size()) {
+      if (end - at < 4) return;
+      store_u32(bytes_.data() + at, static_cast<uint32_t>(end - at - 4));
+      if ((unit.params.flags & kFlagEntropy) != 0) fit_flush(at + 4, end, unit.params, shape);
+      return;
     }
+    std::vector<uint8_t> part(bytes_.begin() + static_cast<ptrdiff_t>(at), bytes_.begin() + static_cast<ptrdiff_t>(end));
+    const auto grow = [&](uint64_t size) {
+      while (part.size() < size) part.push_back(static_cast<uint8_t>(rng_()));
+    };
+    const uint64_t head = unit.codec->head_bytes(shape);
+    grow(head);
+    const uint64_t want = unit.codec->length_from_head(std::span<const uint8_t>(part).first(head), shape);
+    if (at + want + kChecksumBytes > max_size_) return;
+    grow(want);
+    part.resize(want);
+    replace(at, end - at, part);
   }
 
   // The flush takes all that is left but a few escapes.
@@ -338,6 +337,9 @@ class StreamMutator {
   std::minstd_rand rng_;
   size_t max_size_ = 0, old_size_ = 0;
   std::vector<uint8_t> bytes_;
+  size_t table_at_ = 0, table_bytes_ = 0;
+  CodecTable table_;
+  Units units_;
   std::vector<Place> places_;
   std::vector<std::span<const uint8_t>> spans_;
   CodecCache codecs_;

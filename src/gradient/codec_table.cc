@@ -35,6 +35,7 @@ uint64_t read_varint(ByteReader& r, uint64_t at) {
 // Fields that hold for every method; then those of its own.
 void check_record(const WireParams& p) {
   const auto bad = [](const auto&... text) { fail(ErrorCode::kCorruptData, text...); };
+  const MethodEntry& method = method_by_id(p.method);
   if (p.method == kExactId) bad("method ", p.method, " is chosen by a tensor's type, never by a codec");
   if (p.log2_block < 6 || p.log2_block > 14) bad("log2 of the block is ", p.log2_block, ", expected 6 to 14");
   if (static_cast<int>(p.scale) > 2) bad("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2");
@@ -42,7 +43,7 @@ void check_record(const WireParams& p) {
   if ((p.flags & kFlagJoin) != 0 && (!rotates(p.method) || (p.flags & kFlagDither) != 0)) {
     bad("flags ", p.flags, ": only methods with a rotation of one client's own join tensors");
   }
-  method_by_id(p.method).make(resolve_record(p, kManyElements));
+  method.make(resolve_record(p, kManyElements));
 }
 
 WireParams read_record(ByteReader& r, size_t index) {

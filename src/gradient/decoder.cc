@@ -41,6 +41,10 @@ struct Decoder::Impl {
                        std::span<const std::span<float>> dst, Scratch& s) const;
   void run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
            std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name);
+  uint64_t add_part_bf16(const Part& part, std::span<const uint8_t> stream, std::string_view name, float weight,
+                         std::span<const BFloat16Span> acc, Scratch& s) const;
+  template <class DecodeOne>
+  void run_parts(DecodeReport* report, const DecodeOne& decode_one);
 };
 
 StreamInfo Decoder::Impl::header(ByteReader& r, std::span<const uint8_t> stream) const {
@@ -128,16 +132,47 @@ void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expec
   check_weight(weight);
   open_message(stream, expected, name);
   if (into == Into::kAddRotated) join_rotated_sum(name);
+  run_parts(report, [&](const Part& part, Scratch& s) { return decode_part(part, stream, name, weight, into, dst, s); });
+}
+
+// decode_one(part, scratch) returns the number of saturated values.
+template <class DecodeOne>
+void Decoder::Impl::run_parts(DecodeReport* report, const DecodeOne& decode_one) {
   saturated.assign(scratch.size(), 0);
   // By reference: a std::function of so many captures would allocate.
-  const auto decode_one = [&](size_t i, int worker) {
-    saturated[static_cast<size_t>(worker)] +=
-        decode_part(open.parts()[i], stream, name, weight, into, dst, scratch[static_cast<size_t>(worker)]);
+  const auto one = [&](size_t i, int worker) {
+    saturated[static_cast<size_t>(worker)] += decode_one(open.parts()[i], scratch[static_cast<size_t>(worker)]);
   };
-  parallel_for(open.parts().size(), options.threads, std::cref(decode_one));
+  parallel_for(open.parts().size(), options.threads, std::cref(one));
   if (report == nullptr) return;
   *report = {elements, 0};
   for (const uint64_t s : saturated) report->saturated += s;
+}
+
+uint64_t Decoder::Impl::add_part_bf16(const Part& part, std::span<const uint8_t> stream, std::string_view name, float weight,
+                                      std::span<const BFloat16Span> acc, Scratch& s) const {
+  const Unit& unit = open.units()[part.unit];
+  // A codec's own scratch does not hold a segment that becomes its caller's.
+  if (s.input.size() < part.shape.elements) s.input.resize(part.shape.elements);
+  const std::span<float> values(s.input.data(), part.shape.elements);
+  uint64_t saturated_values = 0;
+  try {
+    saturated_values = unit.codec->decode(part.bytes, part.shape, keys[part.unit], 1.0f, false, values, s);
+  } catch (const Error& e) {
+    throw_in_part(e, unit, part.bytes, stream, name);
+  }
+  open.units().for_each_piece(unit, part.shape, [&](uint32_t tensor, uint64_t first, uint64_t from, uint64_t n) {
+    if (acc[tensor].count == 0) return;  // of an exact type
+    uint16_t* const out = acc[tensor].data + first;
+    for (uint64_t i = 0; i < n; ++i) {
+      const float old = bf16_to_float(out[i]), exact = old + weight * values[from + i];
+      const float sum = std::isfinite(exact) ? exact : limited(values[from + i], weight, true, old, saturated_values);
+      const uint16_t rounded = float_to_bf16(sum);
+      // Rounding up from below the float range may leave it.
+      out[i] = (rounded & 0x7fffu) == 0x7f80u ? static_cast<uint16_t>(rounded - 1) : rounded;
+    }
+  });
+  return saturated_values;
 }
 
 Decoder::Decoder(Manifest manifest, RunSecret secret, DecodeOptions options) : impl_(std::make_unique<Impl>()) {
@@ -170,6 +205,22 @@ void Decoder::decode(std::span<const uint8_t> message, const MessageIds& expecte
 void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                          std::span<const std::span<float>> acc, DecodeReport* report, std::string_view name) {
   impl_->run(message, expected, weight, Into::kAdd, acc, report, name);
+}
+
+void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
+                         std::span<const BFloat16Span> acc, DecodeReport* report, std::string_view name) {
+  Impl& m = *impl_;
+  if (acc.size() != m.manifest.size())
+    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(), " tensors");
+  for (size_t i = 0; i < acc.size(); ++i) {
+    if (acc[i].count == m.manifest[i].count() || (acc[i].count == 0 && dtype_is_exact(m.manifest[i].dtype))) continue;
+    fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].count,
+         " elements, expected ", m.manifest[i].count());
+  }
+  check_weight(weight);
+  m.open_message(message, expected, name);
+  m.run_parts(report,
+              [&](const Part& part, Scratch& s) { return m.add_part_bf16(part, message, name, weight, acc, s); });
 }
 
 void Decoder::decode_rotated_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,

@@ -325,8 +325,7 @@ void gather_codes(const CodeGroup& group, std::span<const CodeList> packets, Cod
     const uint64_t place = number / packets.size();
     const uint16_t code = packet.codes.empty() ? missing : packet.codes[place];
     out.codes[i] = code;
-    if (group.code.step != nullptr && code == kEscapeCode)
-      out.escapes.push_back({i, escape_at(packet.escapes, place).index});
+    if (group.code.step != nullptr && code == kEscapeCode) out.escapes.push_back({i, escape_at(packet.escapes, place).index});
   }
 }
 

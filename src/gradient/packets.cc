@@ -44,7 +44,8 @@ uint32_t choose_packets(uint64_t code_bytes, uint64_t codes, uint32_t target_pay
   const uint64_t needed = std::max<uint64_t>(1, (code_bytes + target_payload_bytes - 1) / target_payload_bytes);
   const uint64_t fine = std::min(kMostSmallPackets, code_bytes / kLeastPayload);
   const uint64_t packets = std::min(std::max(needed, fine), most_packets(codes));
-  if (packets > 0xffffffffu) fail(ErrorCode::kLimitExceeded, "a message of ", packets, " packets, at most 2^32 - 1 are possible");
+  if (packets > 0xffffffffu)
+    fail(ErrorCode::kLimitExceeded, "a message of ", packets, " packets, at most 2^32 - 1 are possible");
   return static_cast<uint32_t>(packets);
 }
 

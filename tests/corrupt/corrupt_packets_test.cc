@@ -23,7 +23,7 @@ PacketSet packets_of(const std::string& spec, const std::vector<float>& x) {
   const TensorView view{std::span<const float>(x)};
   Bytes b(e.max_bytes());
   b.resize(e.encode_message({&view, 1}, kIds, b));
-  return packetize(b, RunSecret::from_seed(7), 64, "hostile");
+  return packetize(b, one_tensor(x.size()), RunSecret::from_seed(7), 64, "hostile");
 }
 
 struct Result {
@@ -62,7 +62,7 @@ TEST(CorruptPackets, ControlPart) {
   for (const char* spec : kSpecs) {
     SCOPED_TRACE(spec);
     const PacketSet good = packets_of(spec, x);
-    const size_t record = kMessageHeaderBytes, words = record + kRecordBytes;
+    const size_t record = kMessageHeaderBytes + 2, words = record + kRecordBytes + 2;
     const size_t packets = good.control.size() - kChecksumBytes - 4;
     const uint32_t count = static_cast<uint32_t>(good.packets.size());
     const auto refused = [&](ErrorCode code, const std::string& part, size_t at, uint32_t v) {
@@ -82,11 +82,10 @@ TEST(CorruptPackets, ControlPart) {
     refused(ErrorCode::kCorruptData, str("byte ", packets, ": 0 packets for 9000 codes"), packets, 0);
     refused(ErrorCode::kCorruptData, str("byte ", packets, ": 2251 packets"), packets, 9000 / 4 + 1);
     refused(ErrorCode::kCorruptData, str("byte ", packets, ": 4294967295 packets"), packets, ~0u);
-    refused(ErrorCode::kUnsupported, str("byte ", record, ": a tensor with exponent 5"), record + 12,
-            load_u32(good.control.data() + record + 12) | 5u << 16);
-    refused(ErrorCode::kUnsupported, str("byte ", record, ": this method has no packetized form"), record + 12,
-            load_u32(good.control.data() + record + 12) | uint32_t{std::string(spec) == kSpecs[0] ? kFlagAllocate : kFlagDither}
-                                                              << 8);
+    const bool fixed = std::string(spec) == kSpecs[0];
+    refused(ErrorCode::kUnsupported, str("byte ", words, ": this method has no packetized form"), record + 2,
+            (load_u32(good.control.data() + record + 2) & 0xffffu) |
+                (fixed ? uint32_t{kFlagAllocate} : uint32_t{kFlagDither | kFlagEntropy}) << 16);
     for (size_t n = 0; n < good.control.size(); n += 7) {
       PacketSet cut = good;
       cut.control.resize(n);

@@ -38,23 +38,27 @@ inline Bytes encode_stream(const std::string& spec, bool message = false, uint64
   return b;
 }
 
-inline size_t record_at(const Bytes& b) { return load_u32(b.data() + 8); }
-inline size_t payload_at(const Bytes& b) { return record_at(b) + kRecordBytes; }
+inline size_t table_at(const Bytes& b) { return load_u32(b.data() + 8); }
+// Of the only codec, its only run of tensors, and the first segment (of a stream of fewer than 128 tensors).
+inline size_t record_at(const Bytes& b) { return table_at(b) + 2; }
+inline size_t run_at(const Bytes& b) { return record_at(b) + kRecordBytes; }
+inline size_t payload_at(const Bytes& b) { return run_at(b) + 2; }
 
 // Reads and decodes all of a stream of either form as the program does; the values of the last tensor.
 inline std::vector<float> read_all(std::span<const uint8_t> stream) {
   constexpr const char* kName = "hostile.kpdg";
+  const Manifest manifest = {{"x", DType::kFloat32, {kElements}}};
   const StreamInfo info = read_stream_info(stream, kName);
   std::vector<float> values;
-  for (size_t i = 0; i < info.tensors.size(); ++i) {
-    values.assign(info.tensors[i].count, 0.0f);
-    if (info.is_file) {
-      decode_file_tensor(stream, info, i, values, 1, nullptr, kName);
-      continue;
-    }
-    Decoder d({{"x", DType::kFloat32, {kElements}}}, RunSecret::from_seed(7));
+  if (!info.is_file) {
+    values.assign(kElements, 0.0f);
+    Decoder d(manifest, RunSecret::from_seed(7));
     const std::span<float> dst(values);
     d.decode(stream, {1, 2, 3, 4, 5}, {&dst, 1}, nullptr, kName);
+  }
+  for (size_t i = 0; i < info.tensors.size(); ++i) {
+    values.assign(info.tensors[i].count, 0.0f);
+    decode_file_tensor(stream, info, i, values, 1, nullptr, kName);
   }
   return values;
 }
@@ -66,7 +70,7 @@ struct EntropyParts {
   std::vector<int16_t> escapes{};
 };
 inline Bytes entropy_stream(const EntropyParts& parts, uint32_t flush_bytes) {
-  Bytes b = encode_stream("eden:code=entropy,bits=2");
+  Bytes b = encode_stream("eden:code=entropy,bits=5");
   b.resize(payload_at(b));
   const auto put = [&](uint32_t v, int n) {
     for (int i = 0; i < n; ++i) b.push_back(static_cast<uint8_t>(v >> (8 * i)));
@@ -86,7 +90,7 @@ inline Bytes entropy_stream(const EntropyParts& parts) {
 
 // A flush of kElements symbols: `escapes` escapes, then all other symbols in turn.
 inline Bytes flush_of(size_t escapes) {
-  const auto step = quant::gaussian_step(Codec::parse("eden:code=entropy,bits=2").params().param, false);
+  const auto step = quant::gaussian_step(Codec::parse("eden:code=entropy,bits=5").params().param, false);
   std::vector<uint8_t> symbols(kElements);
   for (size_t i = 0; i < kElements; ++i) symbols[i] = static_cast<uint8_t>(7 * i % static_cast<size_t>(step->escape_symbol));
   for (size_t i = 0; i < escapes; ++i) symbols[i] = static_cast<uint8_t>(step->escape_symbol);

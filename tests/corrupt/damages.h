@@ -47,7 +47,7 @@ inline void erase(Bytes& b, size_t at, size_t n) {
 }
 // An extension behind the manifest.
 inline void extend_header(Bytes& b, const Bytes& extension) {
-  const size_t at = record_at(b);
+  const size_t at = table_at(b);
   insert(b, at, extension);
   store_u32(b.data() + 8, static_cast<uint32_t>(at + extension.size()));
 }
@@ -77,8 +77,9 @@ inline std::vector<Damage> frame_damages() {
   l.raw("streamed_with_length", kCorrupt, "byte 16: the header says", b);
 
   l.add("magic", kCorrupt, "byte 0: not a kpd gradient stream", [](Bytes& s) { s[3] = 'H'; });
-  l.add("major_version", kUnknown, "byte 4: format version 2.0, this program reads 1.x", [](Bytes& s) { s[4] = 2; });
-  l.add("header_flag", kCorrupt, "unknown header flags 8", [](Bytes& s) { s[6] |= 8; });
+  l.add("major_version", kUnknown, "byte 4: format version 1.0, this program reads 2.x", [](Bytes& s) { s[4] = 1; });
+  l.add("header_flag", kCorrupt, "unknown header flags 16", [](Bytes& s) { s[6] |= 16; });
+  l.add("file_with_mac", kCorrupt, "header flags 8: a file has no MAC field", [](Bytes& s) { s[6] |= 8; });
   l.add("packet_control", kUnknown, "byte 6: the control part of a packetized message", [](Bytes& s) { s[6] |= 4; });
   l.add("header_short", kCorrupt, "byte 8: header length 31", [](Bytes& s) { store_u32(s.data() + 8, 31); });
   l.add("header_beyond", kCorrupt, "byte 8: header length 1000000 does not fit a stream of",
@@ -87,13 +88,13 @@ inline std::vector<Damage> frame_damages() {
         [](Bytes& s) { store_u32(s.data() + 8, ~0u); });
   l.add("header_within_manifest", kCorrupt, "byte 8: header length 40, but the manifest ends at 45",
         [](Bytes& s) { store_u32(s.data() + 8, 40); });
-  l.add("header_takes_record", kCorrupt, "byte 45: header extension cut short", [](Bytes& s) { store_u32(s.data() + 8, 50); });
+  l.add("header_takes_table", kCorrupt, "byte 45: header extension cut short", [](Bytes& s) { store_u32(s.data() + 8, 50); });
   l.add("tensors_all_ones", kLimit, "byte 12: 4294967295 tensors, the limit is 1048576",
         [](Bytes& s) { store_u32(s.data() + 12, ~0u); });
-  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit", [](Bytes& s) { store_u32(s.data() + 12, 1000000); });
+  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit a header of 45 bytes", [](Bytes& s) { store_u32(s.data() + 12, 1000000); });
   l.add("one_tensor_too_many", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 2); });
   l.add("no_tensor", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 0); });
-  l.add("tensor_missing", kCorrupt, "the tensors end here, expected the 4-byte checksum", [](Bytes& s) {
+  l.add("tensor_missing", kCorrupt, "byte 32: 1 codecs for 0 tensors", [](Bytes& s) {
     store_u32(s.data() + 12, 0);
     erase(s, 32, 13);
     store_u32(s.data() + 8, 32);
@@ -103,7 +104,7 @@ inline std::vector<Damage> frame_damages() {
         [](Bytes& s) { store_u16(s.data() + 32, 65535); });
   l.add("name_beyond", kCorrupt, "byte 34: expected 4096 bytes of tensor name",
         [](Bytes& s) { store_u16(s.data() + 32, 4096); });
-  l.add("manifest_dtype", kCorrupt, "dtype 9 of tensor 'x', expected 0 to 2", [](Bytes& s) { s[35] = 9; });
+  l.add("manifest_dtype", kCorrupt, "dtype 15 of tensor 'x', expected 0 to 14", [](Bytes& s) { s[35] = 15; });
   l.add("dimensions", kLimit, "byte 36: tensor 'x' has 17 dimensions, the limit is 16", [](Bytes& s) { s[36] = 17; });
   l.add("dimensions_beyond", kCorrupt, "bytes of dimension", [](Bytes& s) { s[36] = 16; });
   l.add("shape_2_60", kLimit, "tensor 'x' has more than 68719476736 elements",
@@ -115,8 +116,7 @@ inline std::vector<Damage> frame_damages() {
     store_u64(s.data() + 45, 1ull << 29);
     store_u32(s.data() + 8, 53);
   });
-  l.add("shape_disagrees", kCorrupt, "byte 45: tensor 'x' has 70 elements, its shape says 71",
-        [](Bytes& s) { store_u64(s.data() + 37, 71); });
+  l.add("shape_grown", kCorrupt, "byte 77: the tensors end here", [](Bytes& s) { store_u64(s.data() + 37, 80); });
   l.add("name_with_newline", kCorrupt, "byte 38: name of tensor 0 is not UTF-8 without control characters", [](Bytes& s) {
     s = encode_stream("eden:bits=1", false, kElements, "a.b.");
     s[35] = '\n';
@@ -146,65 +146,119 @@ inline std::vector<Damage> frame_damages() {
   return std::move(l.damages);
 }
 
+// A file of three tensors of 70 numbers with these codecs and runs.
+inline Bytes table_stream(const std::vector<std::string>& codecs, const Bytes& runs) {
+  Bytes b(kFileHeaderBytes);
+  std::copy(std::begin(kMagic), std::end(kMagic), b.begin());
+  b[4] = kFormatMajor;
+  for (const char name : {'a', 'b', 'c'}) b.insert(b.end(), {1, 0, static_cast<uint8_t>(name), 0, 1, 70, 0, 0, 0, 0, 0, 0, 0});
+  store_u32(b.data() + 8, static_cast<uint32_t>(b.size()));
+  store_u32(b.data() + 12, 3);
+  CodecTable table;
+  for (const std::string& spec : codecs) table.codecs.push_back(Codec::parse(spec).params());
+  const size_t at = b.size();
+  b.resize(at + codec_table_bytes(table));
+  ByteWriter w(std::span<uint8_t>(b).subspan(at));
+  write_codec_table(w, table);
+  b.insert(b.end(), runs.begin(), runs.end());
+  b.resize(b.size() + 3 * 4 * 70 + kChecksumBytes);
+  seal(b);
+  return b;
+}
+
+// The manifest ends at byte 71; with two codecs the first run stands at byte 101.
+inline std::vector<Damage> table_damages() {
+  using namespace detail;
+  List l("float32");
+  const std::vector<std::string> two = {"float32", "eden:bits=1,join=0"};
+  const auto runs = [&](const std::string& name, const std::string& part, const std::vector<std::string>& codecs, const Bytes& b) {
+    l.raw(name, kCorrupt, part, table_stream(codecs, b));
+  };
+  runs("table_no_codec", "byte 71: no codec for 3 tensors", {}, {});
+  runs("table_more_codecs_than_tensors", "byte 71: 4 codecs for 3 tensors", {"float32", "bf16", "drive", "sq"}, {0, 3});
+  runs("table_same_codec_twice", "byte 87: codec 1 is that of another number too", {"float32", "float32"}, {0, 1, 1, 2});
+  runs("table_codec_unused", "byte 87: codec 1 is that of no tensor", two, {0, 3});
+  runs("table_first_codec_unused", "byte 73: codec 0 is that of no tensor", two, {1, 3});
+  runs("table_run_of_0", "byte 102: a run of 0 tensors, expected 1 to 3", two, {0, 0, 1, 3});
+  runs("table_run_beyond", "byte 102: a run of 4 tensors, expected 1 to 3", two, {0, 4});
+  runs("table_second_run_beyond", "byte 104: a run of 3 tensors, expected 1 to 2", two, {0, 1, 1, 3});
+  runs("table_run_of_2_62", "expected 1 to 3", two, {0, 255, 255, 255, 255, 255, 255, 255, 255, 0x7f});
+  runs("table_run_never_ends", "byte 102: the length of a run of tensors is not written in the fewest bytes", two, Bytes(12, 255));
+  l.damages.back().bytes[101] = 0;
+  seal(l.damages.back().bytes);
+  runs("table_run_padded", "byte 102: the length of a run of tensors is not written in the fewest bytes", two, {0, 0x83, 0});
+  runs("table_codec_beyond", "byte 101: tensor 0 has codec 2, there are 2", two, {2, 1, 0, 2});
+  l.raw("table_cut", kCorrupt, "byte 71: ", [] {  // the checksum is taken for it
+    Bytes b = table_stream({"float32"}, {0, 3});
+    b.resize(71 + kChecksumBytes);
+    seal(b);
+    return b;
+  }());
+  l.raw("table_runs_cut", kCorrupt, "byte 89: ", [] {
+    Bytes b = table_stream({"float32"}, {0, 1, 0, 1});
+    b.resize(89 + kChecksumBytes);
+    b[87] = 0, b[88] = 1;
+    seal(b);
+    return b;
+  }());
+  return std::move(l.damages);
+}
+
 inline std::vector<Damage> record_damages() {
   using namespace detail;
   List l("eden:bits=1");
   const auto u8 = [&](const std::string& name, ErrorCode code, const std::string& part, size_t at, uint8_t v) {
     l.add(name, code, part, [=](Bytes& s) { s[record_at(s) + at] = v; });
   };
+  const auto u16 = [&](const std::string& name, ErrorCode code, const std::string& part, uint16_t v) {
+    l.add(name, code, part, [=](Bytes& s) { store_u16(s.data() + record_at(s) + 4, v); });
+  };
   const auto u32 = [&](const std::string& name, ErrorCode code, const std::string& part, size_t at, uint32_t v) {
     l.add(name, code, part, [=](Bytes& s) { store_u32(s.data() + record_at(s) + at, v); });
   };
   const auto count = [&](const std::string& name, ErrorCode code, const std::string& part, uint64_t v) {
-    l.add(name, code, part, [=](Bytes& s) {
-      store_u64(s.data() + record_at(s), v);
-      store_u64(s.data() + 37, v);
-    });
+    l.add(name, code, part, [=](Bytes& s) { store_u64(s.data() + 37, v); });
   };
-  l.add("count_2_60", kLimit, "byte 45: record of tensor 0: 1152921504606846976 elements, the limit is 68719476736",
-        [](Bytes& s) { store_u64(s.data() + record_at(s), 1ull << 60); });
-  count("count_2_36", kCorrupt, "byte 69: a tensor of 68719476736 elements needs at least", 1ull << 36);
+  count("count_2_36", kCorrupt, "byte 63: a tensor of 68719476736 elements needs at least", 1ull << 36);
   count("count_grown", kCorrupt, "bytes of segment", 700);
-  count("count_few", kCorrupt, "byte 45: record of tensor 0: method 2 for 10 elements", 10);
-  count("count_zero", kCorrupt, "byte 45: record of tensor 0: method 2 for 0 elements", 0);
-  u8("dtype", kCorrupt, "record of tensor 0: dtype 3, expected 0 to 2", 8, 3);
-  u8("method", kUnknown, "byte 45: record of tensor 0: method id 200 is not known", 9, 200);
-  u8("block_5", kCorrupt, "log2 of the block is 5", 10, 5);
-  u8("block_15", kCorrupt, "log2 of the block is 15, expected 6 to 14", 10, 15);
-  u8("block_255", kCorrupt, "log2 of the block is 255", 10, 255);
-  u8("rounds_0", kCorrupt, "0 rounds, expected 1 to 3", 11, 0);
-  u8("rounds_4", kCorrupt, "4 rounds, expected 1 to 3", 11, 4);
-  u8("rounds_255", kCorrupt, "255 rounds, expected 1 to 3", 11, 255);
-  u8("scale_kind", kCorrupt, "scale kind 3, expected 0 to 2", 12, 3);
-  u8("method_flag", kCorrupt, "unknown flags 8", 13, 8);
-  u8("dither_alone", kCorrupt, "dither without an entropy code", 13, kFlagDither);
-  u8("allocate_with_entropy", kCorrupt, "a rate per block with an entropy code", 13, kFlagEntropy | kFlagAllocate);
-  for (const int e : {1025, -1025, 32767, -32768}) {
-    l.add(str("exponent_", e), kCorrupt, str("exponent ", e, ", expected -1024 to 1024"),
-          [e](Bytes& s) { store_u16(s.data() + record_at(s) + 14, static_cast<uint16_t>(e)); });
-  }
-  u32("rate_0", kCorrupt, "rate 0, expected 3277 to 524288", 16, 0);
-  u32("rate_below", kCorrupt, "rate 3276, expected 3277 to 524288", 16, 3276);
-  u32("rate_huge", kCorrupt, "rate 4294967295, expected 3277 to 524288", 16, ~0u);
-  u32("rate_8_bits", kCorrupt, "bytes of segment", 16, 8u << 16);  // valid, but the bytes are not there
-  u32("parameter", kCorrupt, "parameter 1, expected 0", 20, 1);
+  count("count_few", kCorrupt, "byte 63: a tensor of 10 elements needs at least 40 bytes", 10);
+  count("count_zero", kCorrupt, "the tensors end here", 0);
+  u8("method", kUnknown, "byte 47: codec 0: method id 200 is not known", 0, 200);
+  u8("method_exact", kCorrupt, "byte 47: codec 0: method 11 is chosen by a tensor's type", 0, 11);
+  u8("block_5", kCorrupt, "log2 of the block is 5", 1, 5);
+  u8("block_15", kCorrupt, "log2 of the block is 15, expected 6 to 14", 1, 15);
+  u8("block_255", kCorrupt, "log2 of the block is 255", 1, 255);
+  u8("rounds_7", kCorrupt, "7 rounds, expected 1 to 6", 2, 7);
+  u8("rounds_255", kCorrupt, "255 rounds, expected 1 to 6", 2, 255);
+  u8("scale_kind", kCorrupt, "scale kind 3, expected 0 to 2", 3, 3);
+  u16("codec_flag_8", kCorrupt, "unknown flags 8", 8);  // in memory only
+  u16("codec_flag_256", kCorrupt, "unknown flags 256", 256);
+  u16("dither_alone", kCorrupt, "dither without an entropy code", kFlagDither);
+  u16("allocate_with_entropy", kCorrupt, "a rate per block with an entropy code", kFlagEntropy | kFlagAllocate);
+  u32("rate_0", kCorrupt, "rate 0, expected 3277 to 524288", 6, 0);
+  u32("rate_below", kCorrupt, "rate 3276, expected 3277 to 524288", 6, 3276);
+  u32("rate_huge", kCorrupt, "rate 4294967295, expected 3277 to 524288", 6, ~0u);
+  u32("rate_8_bits", kCorrupt, "bytes of segment", 6, 8u << 16);  // valid, but the bytes are not there
+  u32("parameter", kCorrupt, "parameter 1, expected 0", 10, 1);
   l.with("eden:code=entropy,bits=1");
-  u32("step_below", kCorrupt, "step 4095, expected 4096 to 8388608", 20, 4095);
-  u32("step_beyond", kCorrupt, "step 8388609, expected 4096 to 8388608", 20, (8u << 20) + 1);
-  u8("entropy_block_13", kCorrupt, "log2 of the block is 13", 10, 13);
+  u32("step_below", kCorrupt, "step 4095, expected 4096 to 8388608", 10, 4095);
+  u32("step_beyond", kCorrupt, "step 8388609, expected 4096 to 8388608", 10, (8u << 20) + 1);
+  u8("entropy_block_13", kCorrupt, "log2 of the block is 13", 1, 13);
   l.with("eden:code=entropy,dither=shared,bits=1");
-  u8("dither_biased", kCorrupt, "dither with a scale that is not unbiased", 12, 1);
+  u8("dither_biased", kCorrupt, "dither with a scale that is not unbiased", 3, 1);
+  u16("dither_joins", kCorrupt, "only methods with a rotation of one client's own join", kFlagEntropy | kFlagDither | kFlagJoin);
   l.with("sq:bits=1");
-  u8("peer_flags", kCorrupt, "sq: flags 1, expected 0", 13, 1);
-  u8("peer_rounds", kCorrupt, "sq: rounds 1, expected 0", 11, 1);
-  u32("peer_rate", kCorrupt, "sq: rate 524289, expected 1 to 524288", 16, (8u << 16) + 1);
+  u16("peer_flags", kCorrupt, "sq: flags 1, expected 0", 1);
+  u16("sq_joins", kCorrupt, "flags 16: only methods with a rotation", kFlagJoin);
+  u8("peer_rounds", kCorrupt, "sq: rounds 1, expected 0", 2, 1);
+  u32("peer_rate", kCorrupt, "sq: rate 524289, expected 1 to 524288", 6, (8u << 16) + 1);
   l.with("qsgd:bits=2");
-  u32("qsgd_no_level", kCorrupt, "qsgd: parameter 0, expected 1 to 128", 20, 0);
-  u32("qsgd_levels", kCorrupt, "qsgd: parameter 129, expected 1 to 128", 20, 129);
+  u32("qsgd_no_level", kCorrupt, "qsgd: parameter 0, expected 1 to 128", 10, 0);
+  u32("qsgd_levels", kCorrupt, "qsgd: parameter 129, expected 1 to 128", 10, 129);
   l.with("kashin-sq:bits=2");
-  u32("kashin_iterations", kCorrupt, "kashin-sq: parameter 4294967295, expected 1 to 8", 20, ~0u);
+  u32("kashin_iterations", kCorrupt, "kashin-sq: parameter 4294967295, expected 1 to 8", 10, ~0u);
   l.with("randk:bits=2");
-  u32("randk_rate", kCorrupt, "randk: rate 2097153, expected 1 to 2097152", 16, (32u << 16) + 1);
+  u32("randk_rate", kCorrupt, "randk: rate 2097153, expected 1 to 2097152", 6, (32u << 16) + 1);
   return std::move(l.damages);
 }
 
@@ -214,11 +268,20 @@ inline std::vector<Damage> payload_damages() {
   const auto word = [&](const std::string& name, ErrorCode code, const std::string& part, size_t at, uint32_t v) {
     l.add(name, code, part, [=](Bytes& s) { store_u32(s.data() + payload_at(s) + at, v); });
   };
-  l.add("payload_short", kCorrupt, "byte 69: expected 13 bytes of segment, ", [](Bytes& s) { erase(s, payload_at(s), 5); });
+  l.add("payload_short", kCorrupt, "byte 63: expected 13 bytes of segment, ", [](Bytes& s) { erase(s, payload_at(s), 5); });
   l.add("payload_long", kCorrupt, "the tensors end here", [](Bytes& s) { insert(s, payload_at(s), {1}); });
-  l.add("record_cut", kCorrupt, "byte 45: expected 8 bytes of element count", [](Bytes& s) { s.resize(record_at(s) + 4); });
-  word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 69: byte 0: scale word 4 has no exponent", 0, 4);
+  l.add("record_cut", kCorrupt, "byte 53: expected 4 bytes of rate, 0 left", [](Bytes& s) { s.resize(record_at(s) + 2 + 4); });
+  word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 63: byte 0: scale word 4 has no exponent", 0, 4);
   word("attempt_without_scale", kCorrupt, "byte 0: scale word 3 has no exponent", 0, 3);
+  word("codes_of_a_zero_block", kCorrupt, "byte 67: the tensors end here", 0, 0);
+  for (const char* spec : {"drive", "drive+", "sq:bits=2", "hadamard-sq:bits=2", "kashin-sq:bits=2", "terngrad"}) {
+    l.with(spec);
+    l.add(str("codes_of_a_zero_block_", std::string(spec).substr(0, std::string(spec).find(':'))), kCorrupt,
+          "the tensors end here", [](Bytes& b) { std::fill_n(b.begin() + static_cast<ptrdiff_t>(payload_at(b)), 8, uint8_t{0}); });
+  }
+  l.with("randk:bits=8");
+  word("codes_of_a_zero_block_randk", kCorrupt, "byte 67: the tensors end here", 0, 0x80000000u);
+  l.with("eden:bits=1");
 
   l.with("eden:bits=2,allocate=energy,block=64");
   const auto rate = [&](const std::string& name, const std::string& part, uint8_t v) {
@@ -236,7 +299,7 @@ inline std::vector<Damage> payload_damages() {
     s.resize(payload_at(s) + 8 + kChecksumBytes);
   });
 
-  l.with("eden:code=entropy,bits=2");
+  l.with("eden:code=entropy,bits=5");
   word("segment_length_all_ones", kCorrupt, "segment of 4294967295 bytes, at most ", 0, ~0u);
   l.add("segment_length_more", kCorrupt, "the tensors end here", [](Bytes& s) { s[payload_at(s)] += 1; });
   l.add("segment_length_less", kCorrupt, "the tensors end here", [](Bytes& s) { s[payload_at(s)] -= 1; });
@@ -254,7 +317,7 @@ inline std::vector<Damage> payload_damages() {
   flush.push_back(1);
   l.raw("flush_words_left", kCorrupt, "rANS words are left after the last symbol", entropy_stream({.flush = flush}));
   flush = flush_of(0);
-  flush[0] ^= 1;
+  flush[1] ^= 1;
   l.raw("state_never_ends", kCorrupt, "byte ", entropy_stream({.flush = flush}));
   l.raw("states_full_no_words", kCorrupt, "byte ", entropy_stream({.flush = Bytes(32, 255)}));
   l.raw("escape_missing", kCorrupt, "escape", entropy_stream({.flush = flush_of(2), .escapes = {9}}));
@@ -269,7 +332,7 @@ inline std::vector<Damage> payload_damages() {
     word(name, kCorrupt, part, at, std::bit_cast<uint32_t>(v));
   };
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-  number("drive", "drive_nan", 0, kNan, "segment at byte 69: byte 0: the scale is not finite");
+  number("drive", "drive_nan", 0, kNan, "segment at byte 63: byte 0: the scale is not finite");
   number("drive", "drive_negative", 0, -1, "byte 0: the scale is negative");
   number("drive+", "drive_plus_inf", 4, kInf, "byte 4: the high centroid is not finite");
   number("drive+", "drive_plus_order", 0, FLT_MAX, "byte 0: the low centroid exceeds the high one");

@@ -4,7 +4,7 @@
 It shares no code with the library and is the page's proof: whatever it cannot decode is missing there. Section numbers in comments are the
 page's. Float arithmetic is numpy's float32 (IEEE, one rounding per operation), double arithmetic is Python's own.
 
-    decode_gradient.py STREAM [--secret-seed S]      prints each tensor's name, count and the SHA-256 of its float32 values
+    decode_gradient.py STREAM [--secret-seed S --manifest M]      prints each tensor's name, count and the SHA-256 of its float32 values
     decode_gradient.py --golden FOLDER               decodes every stream listed in FOLDER/golden.txt and compares the hashes
 
 Exit code 0: equal, 1: not, 77: numpy is not installed.
@@ -25,6 +25,7 @@ except ImportError:
 
 F32 = np.float32
 FLT_MAX = float(np.finfo(np.float32).max)
+NO_ELEMENTS = b"\0\0\0\x80"  # randk: a block whose kept elements are all 0
 
 
 class Corrupt(Exception):
@@ -303,8 +304,8 @@ def random_bits(key, block, attempt, purpose, n):
     return ((words[j // 32] >> (j % 32).astype(np.uint64)) & np.uint64(1)).astype(bool)
 
 
-def derive(secret, ids, client, tensor, kind):
-    text = b"kpd-gradient-1" + secret + struct.pack("<5Q", ids["run"], ids["round"], client, tensor, kind)
+def derive(secret, ids, client, unit, kind):
+    text = b"kpd-gradient-2" + secret + struct.pack("<6Q", ids["manifest"], ids["run"], ids["round"], client, unit, kind)
     return struct.unpack("<Q", hashlib.sha256(text).digest()[:8])[0]
 
 
@@ -445,6 +446,9 @@ def decode_eden_fixed(r, record, keys, blocks):
         rates = [(65536 * u + 10) // 20 for u in units]
     out = []
     for block, word, rate in zip(blocks, words, rates):
+        if word == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+            continue
         kept, parts = eden_fixed_parts(block.n, rate)
         coded, largest = [], 0.0
         for count, bits in parts:
@@ -455,9 +459,6 @@ def decode_eden_fixed(r, record, keys, blocks):
             levels = np.array([1], dtype=F32) if rate <= 65536 else level_table(bits)
             coded.append(np.where(sign == 1, -levels[m], levels[m]))
             largest = max(largest, float(levels[-1]))
-        if word == 0:
-            out.append(np.zeros(block.n, dtype=F32))
-            continue
         y = np.concatenate(coded)
         if kept < block.n:
             start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
@@ -642,6 +643,9 @@ def decode_drive(r, record, keys, blocks):
     require(all(s >= 0 for s in heads), "negative scale")
     out = []
     for block, scale in zip(blocks, heads):
+        if scale == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+            continue
         y = np.where(one_bit_codes(r, block.n) == 1, F32(1), F32(-1))
         out.append(emit(undo_rotation(y, record, keys, block), float(scale)))
     return np.concatenate(out)
@@ -652,6 +656,9 @@ def decode_drive_plus(r, record, keys, blocks):
     out = []
     for block, (low, high) in zip(blocks, heads):
         require(low <= high, "the low centroid exceeds the high one")
+        if low == 0 and high == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+            continue
         unit = exponent_unit(-low if -low > high else high)
         values = [F32(float(low) / unit), F32(float(high) / unit)]
         y = np.where(one_bit_codes(r, block.n) == 1, values[1], values[0])
@@ -695,6 +702,9 @@ def decode_sq(r, record, keys, blocks):
     out = []
     for block, head in zip(blocks, heads):
         n, plan = block.n, sq_plan(record["rate"], block.n, block.n)
+        if head == (0, 0):
+            out.append(np.zeros(n, dtype=F32))
+            continue
         z, unit = read_sq(r, head, plan)
         y = z
         if plan[0] < n:
@@ -716,6 +726,9 @@ def decode_kashin(r, record, keys, blocks):
     for block, head in zip(blocks, heads):
         n = block.n
         plan = sq_plan(record["rate"], n, 2 * n)
+        if head == (0, 0):
+            out.append(np.zeros(n, dtype=F32))
+            continue
         z, unit = read_sq(r, head, plan)
         start = window(keys, block, 2 * n) if plan[0] < 2 * n else 0
         y = np.zeros(2 * n, dtype=F32)
@@ -755,6 +768,9 @@ def decode_terngrad(r, record, keys, blocks):
     out = []
     for block, s in zip(blocks, heads):
         require(s >= 0, "negative magnitude")
+        if s == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+            continue
         packed = np.frombuffer(r.take((block.n + 4) // 5), dtype=np.uint8).astype(np.int64)
         require((packed < 243).all(), "a ternary byte above 242")
         digits = np.stack([packed // 3 ** i % 3 for i in range(5)], axis=1).reshape(-1)
@@ -764,15 +780,17 @@ def decode_terngrad(r, record, keys, blocks):
 
 
 def decode_randk(r, record, keys, blocks):
+    firsts = [r.take(4) for _ in blocks]
     out = []
-    for block in blocks:
+    for block, first in zip(blocks, firsts):
         n = block.n
-        k = max(1, (record["rate"] * n + 1048576) // 2097152)
         y = np.zeros(n, dtype=F32)
-        places = subset(keys, block, n, k)
-        for place in places:
-            y[place] = finite_float(r)
-        out.append(emit(y, n / k))
+        if first != NO_ELEMENTS:
+            k = max(1, (record["rate"] * n + 1048576) // 2097152)
+            for i, place in enumerate(subset(keys, block, n, k)):
+                y[place] = finite_float(Reader(first) if i == 0 else r)
+            y = emit(y, n / k)
+        out.append(y)
     return np.concatenate(out)
 
 
@@ -785,70 +803,167 @@ def decode_bf16(r, record, keys, blocks):
     return (halves << np.uint32(16)).view(F32)
 
 
+# What a decoder of floats makes of the exact types (2.2).
+EXACT = {4: "<i1", 5: "<i2", 6: "<i4", 7: "<i8", 8: "<u1", 9: "<u2", 10: "<u4", 11: "<u8", 12: "<u1", 13: "<u1", 14: "<u1"}
+DTYPE_BYTES = {0: 4, 1: 2, 2: 2, 3: 8, **{k: int(v[2]) for k, v in EXACT.items()}}
+
+
+def decode_exact(r, record, keys, blocks):
+    dtype, n = record["param"], sum(b.n for b in blocks)
+    raw = np.frombuffer(r.take(n * DTYPE_BYTES[dtype]), dtype=EXACT[dtype])
+    if dtype == 12:
+        return (raw != 0).astype(F32)
+    if dtype == 14:
+        return (raw.astype(np.uint16) << np.uint16(8)).view(np.float16).astype(F32)
+    if dtype == 13:
+        sign, magnitude = np.where(raw & 0x80, F32(-1), F32(1)), (raw & 0x7f).astype(np.int64)
+        small = (magnitude.astype(np.float64) * 2.0 ** -9).astype(F32)
+        large = ((8 + magnitude % 8) * 2.0 ** (magnitude // 8 - 10)).astype(F32)
+        value = np.where(magnitude < 8, small, large)
+        return sign * np.where(magnitude == 0x7f, F32(np.nan), value)
+    return raw.astype(F32)
+
+
 def decode_eden(r, record, keys, blocks):
     return (decode_eden_entropy if record["flags"] & 1 else decode_eden_fixed)(r, record, keys, blocks)
 
 
 DECODERS = {0: decode_float32, 1: decode_bf16, 2: decode_eden, 3: decode_drive, 4: decode_drive_plus, 5: decode_sq, 6: decode_sq,
-            7: decode_kashin, 8: decode_qsgd, 9: decode_terngrad, 10: decode_randk}
+            7: decode_kashin, 8: decode_qsgd, 9: decode_terngrad, 10: decode_randk, 11: decode_exact}
 
 
-def segment_bytes(record, blocks):
-    """Length of a segment where it follows from the record, else None (2.5)."""
-    method, rate, n = record["method"], record["rate"], sum(b.n for b in blocks)
+def head_bytes(record, blocks):
+    """What tells which blocks have codes (2.6), a list of its length for each block; None where a segment's length travels."""
+    method = record["method"]
     if method == 8 or (method == 2 and record["flags"] & 5):
         return None
-    if method == 0:
-        return 4 * n
-    if method == 1:
-        return 2 * n
+    return {0: 0, 1: 0, 2: 4, 3: 4, 4: 8, 5: 8, 6: 8, 7: 8, 9: 4, 10: 4, 11: 0}[method]
 
-    def per_block(b):
+
+def segment_bytes(record, blocks, head):
+    """Length of a segment that begins with `head`."""
+    method, rate, n = record["method"], record["rate"], sum(b.n for b in blocks)
+    if method in (0, 1, 11):
+        return n * rate // 524288
+
+    def codes(b):
         if method == 2:
-            return 4 + sum(bits * plane_bytes(count) for count, bits in eden_fixed_parts(b.n, rate)[1])
+            return sum(bits * plane_bytes(count) for count, bits in eden_fixed_parts(b.n, rate)[1])
         if method in (3, 4):
-            return (4 if method == 3 else 8) + plane_bytes(b.n)
+            return plane_bytes(b.n)
         if method in (5, 6, 7):
             coded, fine, bits = sq_plan(rate, b.n, 2 * b.n if method == 7 else b.n)
-            return 8 + plane_bytes(coded * bits + fine)
+            return plane_bytes(coded * bits + fine)
         if method == 9:
-            return 4 + (b.n + 4) // 5
-        return 4 * max(1, (rate * b.n + 1048576) // 2097152)
+            return (b.n + 4) // 5
+        return 4 * (max(1, (rate * b.n + 1048576) // 2097152) - 1)
 
-    return sum(per_block(b) for b in blocks)
+    def empty(part):
+        if method == 10:
+            return part == NO_ELEMENTS
+        return all(v & (0xffffffff if method == 2 else 0x7fffffff) == 0 for v in struct.unpack(f"<{len(part) // 4}I", part))
+
+    size = len(head) // len(blocks)
+    return len(head) + sum(0 if empty(head[i * size:(i + 1) * size]) else codes(b) for i, b in enumerate(blocks))
 
 
 # ---------------------------------------------------------------- 2 The stream
 
+ROTATING = (2, 3, 4, 6, 7)
+JOIN = 16
+
+
 def read_record(r):
-    names = ("count", "dtype", "method", "log2_block", "rounds", "scale", "flags", "exponent", "rate", "param")
-    return dict(zip(names, struct.unpack("<QBBBBBBhII", r.take(24))))
+    names = ("method", "log2_block", "rounds", "scale", "flags", "rate", "param")
+    record = dict(zip(names, struct.unpack("<BBBBHII", r.take(14))))
+    check_record(record)
+    return record
 
 
-def keys_of(secret, ids, tensor, record):
-    client = 2 ** 64 - 1 if record["flags"] & 2 else ids["client"]
-    return {"rotation": derive(secret, ids, client, tensor, 0), "own": derive(secret, ids, ids["client"], tensor, 1)}
+def keys_of(secret, ids, unit, record):
+    shared = record["flags"] & 2
+    return {"rotation": derive(secret, ids, 0 if shared else ids["client"], unit, 2 if shared else 0),
+            "own": derive(secret, ids, ids["client"], unit, 1)}
 
 
 def check_record(record):
-    method, rate, param, flags = (record[k] for k in ("method", "rate", "param", "flags"))
-    require(record["dtype"] <= 2 and 6 <= record["log2_block"] <= 14 and record["scale"] <= 2, "a field of a record is out of range")
-    require(-1024 <= record["exponent"] <= 1024, "exponent out of range")
-    require(method in DECODERS, f"unknown method {method}")
-    require(record["count"] >= 64 or method == 0, "a short tensor travels as float32")
+    method, rate, param, rounds = (record[k] for k in ("method", "rate", "param", "rounds"))
+    flags = record["flags"]
+    require(6 <= record["log2_block"] <= 14 and record["scale"] <= 2, "a field of a codec is out of range")
+    require(method in DECODERS and method != 11, f"unknown method {method}")
+    require(flags & ~(7 | JOIN) == 0, "unknown flags")
+    if flags & JOIN:
+        require(method in ROTATING and not flags & 2, "this codec does not join")
+        flags -= JOIN
+    require(rounds <= 6 if method in ROTATING else rounds == 0, "rounds")
     if method == 2:
-        require(flags <= 7 and not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1), "eden: flags")
-        require(1 <= record["rounds"] <= 3 and 3277 <= rate <= 524288, "eden: rounds or rate")
+        require(not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1), "eden: flags")
+        require(3277 <= rate <= 524288, "eden: rate")
         require(not flags & 2 or record["scale"] == 0, "eden: dither takes the unbiased scale")
         require(4096 <= param <= 8388608 and record["log2_block"] <= 12 if flags & 1 else param == 0, "eden: parameter")
         return
-    # rounds, largest scale kind, rate from, rate to, parameter from, parameter to (section 9)
-    allowed = {0: (0, 0, 2097152, 2097152, 0, 0), 1: (0, 0, 1048576, 1048576, 0, 0), 3: (1, 1, 65536, 65536, 0, 0),
-               4: (1, 1, 65536, 65536, 0, 0), 5: (0, 0, 1, 524288, 0, 0), 6: (1, 0, 1, 524288, 0, 0), 7: (1, 0, 1, 524288, 1, 8),
-               8: (0, 0, 65536, 524288, 1, 128), 9: (0, 0, 104858, 104858, 0, 4194304), 10: (0, 0, 1, 2097152, 0, 0)}[method]
-    require(1 <= record["rounds"] <= 3 if allowed[0] else record["rounds"] == 0, "rounds")
-    require(flags == 0 and record["scale"] <= allowed[1], "flags or scale kind")
-    require(allowed[2] <= rate <= allowed[3] and allowed[4] <= param <= allowed[5], "rate or parameter")
+    # largest scale kind, rate from, rate to, parameter from, parameter to (section 9)
+    allowed = {0: (0, 2097152, 2097152, 0, 0), 1: (0, 1048576, 1048576, 0, 0), 3: (1, 65536, 65536, 0, 0),
+               4: (1, 65536, 65536, 0, 0), 5: (0, 1, 524288, 0, 0), 6: (0, 1, 524288, 0, 0), 7: (0, 1, 524288, 1, 8),
+               8: (0, 65536, 524288, 1, 128), 9: (0, 104858, 104858, 0, 4194304), 10: (0, 1, 2097152, 0, 0)}[method]
+    require(flags == 0 and record["scale"] <= allowed[0], "flags or scale kind")
+    require(allowed[1] <= rate <= allowed[2] and allowed[3] <= param <= allowed[4], "rate or parameter")
+
+
+def read_codec_table(r, n_tensors):
+    """2.4: the codec of every tensor, as an index, and the codecs."""
+    count = r.number("H")
+    require(count <= min(256, n_tensors) and (count > 0 or n_tensors == 0), "number of codecs")
+    records = [read_record(r) for _ in range(count)]
+    require(all(a != b for i, a in enumerate(records) for b in records[:i]), "two codecs alike")
+    assigned = []
+    while len(assigned) < n_tensors:
+        codec, run, shift = r.number("B"), 0, 0
+        while True:
+            byte = r.number("B")
+            run |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            require(shift < 63, "a run without end")
+        require(codec < count and (byte > 0 or shift == 0), "codec of a run, or a padded length")
+        require(1 <= run <= n_tensors - len(assigned), "length of a run")
+        assigned += [codec] * run
+    require(set(assigned) == set(range(count)), "a codec that no tensor has")
+    return assigned, records
+
+
+def resolve(record, count):
+    """2.5: how a unit of `count` elements under this codec is coded."""
+    p = dict(record, flags=record["flags"] & ~JOIN)
+    if p["method"] == 2 and p["flags"] & 3 == 1 and count * p["rate"] < 36 * 8 * 65536:
+        p["flags"], p["param"] = p["flags"] - 1, 0
+    if p["method"] in ROTATING and p["rounds"] == 0:
+        p["rounds"] = 5 if count < 128 else 4 if count < 512 else 3 if count <= 4096 else 2
+    return p
+
+
+def units_of(manifest, assigned, records):
+    """2.5: [(index of the first tensor, params, [tensors])]."""
+    units, joined = [], {}
+    for i, (tensor, codec) in enumerate(zip(manifest, assigned)):
+        record, count, dtype = records[codec], tensor["count"], tensor["dtype"]
+        raw = {"method": 0, "log2_block": 12, "rounds": 0, "scale": 0, "flags": 0, "rate": 2097152, "param": 0}
+        if dtype > 3:
+            units.append((i, dict(raw, method=11, rate=DTYPE_BYTES[dtype] * 524288, param=dtype), [i]))
+        elif count < 64:
+            units.append((i, raw, [i]))
+        elif record["flags"] & JOIN and count < 1 << record["log2_block"]:
+            if codec not in joined:
+                joined[codec] = len(units)
+                units.append([i, record, []])
+            units[joined[codec]][2].append(i)
+        else:
+            units.append((i, resolve(record, count), [i]))
+    for at in joined.values():
+        first, record, members = units[at]
+        units[at] = (first, resolve(record, sum(manifest[i]["count"] for i in members)), members)
+    return units
 
 
 def read_manifest(r, n_tensors):
@@ -860,55 +975,80 @@ def read_manifest(r, n_tensors):
         names.add(name)
         dtype, dims = r.number("B"), r.number("B")
         shape = [r.number("Q") for _ in range(dims)]
-        require(dtype <= 2, "dtype of a tensor")
+        require(dtype <= 14, "dtype of a tensor")
         manifest.append({"name": text, "dtype": dtype, "count": math.prod(shape)})
     return manifest
 
 
-def decode_stream(data, secret=None):
-    """[(name, float32 values)]; `secret` is the run secret of a message (32 bytes)."""
+def manifest_hash(entries, n_tensors):
+    return struct.unpack("<Q", hashlib.sha256(struct.pack("<I", n_tensors) + entries).digest()[:8])[0]
+
+
+def read_header(data, secret, manifest, control=False):
+    """Of a stream or a packetized message's control part: (reader at the codec table, manifest, ids, secret)."""
     r = Reader(data)
     require(r.take(4) == b"KPDG", "magic")
     major, _minor, flags, header, n_tensors, total = struct.unpack("<BBHIIQ", r.take(20))
-    require(major == 1 and flags & ~3 == 0, "version or flags")
-    fixed = 88 if flags & 1 else 32
-    require(fixed <= header <= len(data) - 4 and n_tensors <= len(data) // 24, "header length or number of tensors")
+    require(major == 2 and flags & ~15 == 0 and bool(flags & 4) == control, "version or flags")
+    message, mac = flags & 1, flags & 8
+    require(message or not mac, "a file has no MAC field")
+    require((72 + (16 if mac else 0) if message else 48) <= header <= len(data) - 4, "header length")
     require(total == (2 ** 64 - 1 if flags & 2 else len(data)), "total length")
     require(zlib.crc32(data[:-4]) == struct.unpack("<I", data[-4:])[0], "checksum")
-    ids = {"run": 0, "round": 0, "client": 0}
+    ids = {"manifest": 0, "run": 0, "round": 0, "client": 0}
     r.end = header
-    if flags & 1:
-        r.take(8)  # manifest hash: a receiver compares it
-        ids["run"], ids["round"], ids["client"] = r.number("Q"), r.number("Q"), r.number("Q")
-        r.take(8 + 8 + 16)  # base-model hash, weight, MAC
-        require(secret is not None, "a message needs its run secret")
-        manifest = None
+    if message:
+        for name in ids:
+            ids[name] = r.number("Q")
+        r.take(8 + 8 + (16 if mac else 0))  # base-model hash, weight, MAC
+        require(secret is not None and manifest is not None, "a message needs its run secret and its manifest")
+        require(len(manifest) == n_tensors, "number of tensors")
     else:
         secret = secret_of_seed(r.number("Q"))
+        ids["round"], ids["client"] = r.number("Q"), r.number("Q")
+        at = r.at
         manifest = read_manifest(r, n_tensors)
+        ids["manifest"] = manifest_hash(data[at:r.at], n_tensors)
     while r.left() > 0:
         extension, length = r.number("H"), r.number("I")
         require(not extension & 0x8000, "unknown critical extension")
         r.take(length)
     r.end = len(data) - 4
-    out = []
-    for index in range(n_tensors):
-        record = read_record(r)
-        check_record(record)
-        if manifest is not None:
-            require(record["count"] == manifest[index]["count"] and record["dtype"] == manifest[index]["dtype"], "record and manifest differ")
-        keys = keys_of(secret, ids, index, record)
-        parts = []
-        for blocks in segments_of(record["count"], 1 << record["log2_block"]):
-            length = segment_bytes(record, blocks)
-            segment = r.take(r.number("I") if length is None else length)
-            parts.append(DECODERS[record["method"]](Reader(segment), record, keys, blocks))
-        values = np.concatenate(parts) if parts else np.zeros(0, dtype=F32)
-        if record["exponent"] != 0:
-            values = saturated(np.ldexp(values.astype(np.float64), record["exponent"]))
-        out.append((manifest[index]["name"] if manifest else f"tensor {index}", values))
-    require(r.left() == 0, "bytes between the last segment and the checksum")
+    return r, manifest, ids, secret
+
+
+def split_units(units, values, manifest):
+    """[(name, values)] of the tensors of these units."""
+    out = [None] * len(manifest)
+    for (_, _, members), all_values in zip(units, values):
+        at = 0
+        for i in members:
+            out[i] = (manifest[i]["name"], all_values[at:at + manifest[i]["count"]])
+            at += manifest[i]["count"]
     return out
+
+
+def decode_stream(data, secret=None, manifest=None):
+    """[(name, float32 values)]; of a message `secret` is the run secret (32 bytes) and `manifest` what both sides agreed on."""
+    r, manifest, ids, secret = read_header(data, secret, manifest)
+    units = units_of(manifest, *read_codec_table(r, len(manifest)))
+    out = []
+    for first, record, members in units:
+        keys = keys_of(secret, ids, first, record)
+        parts = []
+        for blocks in segments_of(sum(manifest[i]["count"] for i in members), 1 << record["log2_block"]):
+            head = head_bytes(record, blocks)
+            if head is None:
+                segment = r.take(r.number("I"))
+            else:
+                head = Reader(data, r.at, r.end).take(head * len(blocks))
+                segment = r.take(segment_bytes(record, blocks, head))
+            segment_reader = Reader(segment)
+            parts.append(DECODERS[record["method"]](segment_reader, record, keys, blocks))
+            require(segment_reader.left() == 0, "bytes left in a segment")
+        out.append(np.concatenate(parts) if parts else np.zeros(0, dtype=F32))
+    require(r.left() == 0, "bytes between the last segment and the checksum")
+    return split_units(units, out, manifest)
 
 
 def sha256_of(tensors):
@@ -1034,28 +1174,20 @@ def packet_classes(secret, ids, packets):
     return classes
 
 
-def decode_packets(parts, secret):
+def decode_packets(parts, secret, manifest):
     """parts: the control part and the packets that arrived, in any order."""
     control = parts[0]
-    r = Reader(control)
-    require(r.take(4) == b"KPDG", "magic")
-    major, _minor, flags, header, n_tensors, total = struct.unpack("<BBHIIQ", r.take(20))
-    require(major == 1 and flags == 5 and total == len(control) and 88 <= header <= len(control) - 4, "control part")
+    r, manifest, ids, secret = read_header(control, secret, manifest, control=True)
     tag = struct.unpack("<I", control[-4:])[0]
-    require(zlib.crc32(control[:-4]) == tag, "checksum of the control part")
-    r.take(8)
-    ids = {"run": r.number("Q"), "round": r.number("Q"), "client": r.number("Q")}
-    r.at, r.end = header, len(control) - 4
     tensors, groups, codes = [], [], 0
-    for index in range(n_tensors):
-        record = read_record(r)
-        check_record(record)
-        require(record["exponent"] == 0 and (record["method"] == 0 or (record["method"] == 2 and not record["flags"] & 6)), "cannot be packetized")
-        segments = segments_of(record["count"], 1 << record["log2_block"])
-        tensors.append({"record": record, "keys": keys_of(secret, ids, index, record), "parts": []})
+    units = units_of(manifest, *read_codec_table(r, len(manifest)))
+    for index, (first, record, members) in enumerate(units):
+        require(record["method"] in (0, 11) or (record["method"] == 2 and not record["flags"] & 6), "cannot be packetized")
+        segments = segments_of(sum(manifest[i]["count"] for i in members), 1 << record["log2_block"])
+        tensors.append({"record": record, "keys": keys_of(secret, ids, first, record), "parts": []})
         for blocks in segments:
-            if record["method"] == 0:
-                tensors[-1]["parts"].append(decode_float32(r, record, None, blocks))
+            if record["method"] != 2:
+                tensors[-1]["parts"].append(DECODERS[record["method"]](r, record, None, blocks))
                 continue
             groups.append(CodeGroup(index, record, blocks, [check_word(r.number("I")) for _ in blocks], codes))
             codes += groups[-1].count
@@ -1083,7 +1215,8 @@ def decode_packets(parts, secret):
         t = tensors[group.index]
         t["parts"].append(group.decode(t["keys"], count / len(arrived) if count else 1.0))
     # Added to an accumulator of zeros, as packets always are: no value is -0.
-    return [(f"tensor {i}", np.concatenate([np.zeros(0, dtype=F32), *t["parts"]]) + F32(0)) for i, t in enumerate(tensors)]
+    values = [np.concatenate([np.zeros(0, dtype=F32), *t["parts"]]) + F32(0) for t in tensors]
+    return split_units(units, values, manifest)
 
 
 def read_packet_file(data):
@@ -1120,13 +1253,20 @@ def check_tables(folder):
     return failures
 
 
+def manifest_of(text):
+    """COUNT:DTYPE,... of a message's tensors."""
+    fields = [part.split(":") for part in text.split(",")]
+    return [{"name": f"tensor {i}", "count": int(count), "dtype": int(dtype)} for i, (count, dtype) in enumerate(fields)]
+
+
 def check_golden(folder):
-    """golden.txt: a line a stream: name, SHA-256 of the stream, SHA-256 of all decoded float32 values, secret seed or '-', spec."""
+    """golden.txt: a line a stream: name, SHA-256 of the stream, SHA-256 of all decoded float32 values, secret seed or '-', manifest of a
+    message or '-', spec."""
     failures = n = 0
     for line in (folder / "golden.txt").read_text().splitlines():
         if not line or line.startswith("#"):
             continue
-        name, stream_hash, values_hash, seed = line.split()[:4]
+        name, stream_hash, values_hash, seed, counts = line.split()[:5]
         path = folder / "streams" / (name + ".kpdg")
         packets = not path.exists()
         data = (path.with_name(name + ".packets") if packets else path).read_bytes()
@@ -1134,7 +1274,8 @@ def check_golden(folder):
         try:
             require(hashlib.sha256(data).hexdigest() == stream_hash, "the file is not the one golden.txt lists")
             secret = None if seed == "-" else secret_of_seed(int(seed))
-            tensors = decode_packets(read_packet_file(data), secret) if packets else decode_stream(data, secret)
+            manifest = None if counts == "-" else manifest_of(counts)
+            tensors = decode_packets(read_packet_file(data), secret, manifest) if packets else decode_stream(data, secret, manifest)
             require(sha256_of(tensors) == values_hash, "decoded values differ")
         except Corrupt as e:
             failures += 1
@@ -1147,6 +1288,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("stream", nargs="?", type=pathlib.Path)
     parser.add_argument("--secret-seed", type=int, help="a message's run secret is SHA-256('kpd-seed', this)")
+    parser.add_argument("--manifest", help="of a message: COUNT:DTYPE,... of its tensors, DTYPE as in section 2.2")
     parser.add_argument("--golden", type=pathlib.Path)
     args = parser.parse_args()
     np.seterr(all="ignore")
@@ -1156,7 +1298,7 @@ def main():
         parser.error("a stream or --golden")
     secret = None if args.secret_seed is None else secret_of_seed(args.secret_seed)
     try:
-        for name, values in decode_stream(args.stream.read_bytes(), secret):
+        for name, values in decode_stream(args.stream.read_bytes(), secret, args.manifest and manifest_of(args.manifest)):
             print(name, len(values), hashlib.sha256(values.astype("<f4").tobytes()).hexdigest())
     except Corrupt as e:
         print(f"{args.stream}: {e}", file=sys.stderr)

@@ -28,7 +28,6 @@ struct GoldenTensor {
 enum class Edit : uint8_t {
   kNone,
   kExtension,  // a header extension added; the encoder writes none
-  kExponent,   // the first record's exponent set; the encoder writes 0
   kStreamed,   // a message, by begin_stream
   kPackets,    // a message in packets of 64 bytes of codes, every third lost: a count of parts (u32), then control part and
                // packets, each behind its length (u32)
@@ -145,7 +144,8 @@ inline std::vector<GoldenCase> golden_cases() {
       {"packets-entropy-b6", "eden:code=entropy,bits=6,block=256", narrow, true, 1, Edit::kPackets},
       // What the encoder does not write but a decoder reads
       {"extension", "eden:bits=1", mixes({100}), false, 1, Edit::kExtension},
-      {"exponent", "eden:bits=1", mixes({100, 64}), false, 1, Edit::kExponent},
+      {"joined", "eden:bits=1", mixes({100, 63, 300, 4096, 64, 0, 1000})},
+      {"joined-drive", "drive:block=256", mixes({100, 70, 300, 255})},
   };
 }
 

@@ -44,7 +44,7 @@ def worked_rows(data):
         return struct.unpack_from("<" + fmt, data, at)[0]
 
     row(4, 'magic "KPDG"')
-    row(1, "major version 1")
+    row(1, "major version 2")
     row(1, "minor version 0")
     row(2, "flags: file form")
     header = number("I")
@@ -62,27 +62,22 @@ def worked_rows(data):
         row(1, f"{dims} dimension")
         row(8, f"dimension {number('Q')}")
     assert at == header
-    for t in range(n_tensors):
-        count = number("Q")
-        row(8, f"record of tensor {t}: {count} elements")
-        row(1, "dtype float32")
-        method = data[at]
-        row(1, f"method {method}: " + ("eden" if method == 2 else "float32"))
-        row(1, f"block 2^{data[at]}")
-        row(1, f"{data[at]} rounds")
-        row(1, "scale kind 0")
-        row(1, "method flags 0")
-        row(2, "exponent 0")
-        row(4, f"rate {number('I')} = {number('I') / 65536:g} bits")
-        row(4, "parameter 0")
-        if method == 2:
-            word = number("I")
-            row(4, f"scale word {word:08x}: e {word >> 23}, m {word >> 2 & 0x1fffff}, attempt {word & 3}")
-            row(8, "plane 0 of 64 codes: signs")
-            row(8, "plane 1: magnitude codes")
-        else:
-            for i in range(count):
-                row(4, f"{number('f')!r}")
+    row(2, f"{number('H')} codec")
+    row(1, f"codec 0: method {data[at]}, eden")
+    row(1, f"block 2^{data[at]}")
+    row(1, "rounds: by size")
+    row(1, "scale kind 0")
+    row(2, f"flags {number('H')}: join")
+    row(4, f"rate {number('I')} = {number('I') / 65536:g} bits")
+    row(4, "parameter 0")
+    row(1, "tensors with codec 0,")
+    row(1, f"a run of {data[at]}")
+    word = number("I")
+    row(4, f"tensor 0: scale word {word:08x}: e {word >> 23}, m {word >> 2 & 0x1fffff}, attempt {word & 3}")
+    row(8, "plane 0 of 64 codes: signs")
+    row(8, "plane 1: magnitude codes")
+    for i in range(2):
+        row(4, ("tensor 1: " if i == 0 else "") + repr(number("f")))
     row(4, "CRC-32 of the bytes before")
     assert at == len(data)
     return rows
@@ -96,11 +91,13 @@ def worked_text():
             part = " ".join(f"{b:02x}" for b in data[at + i:at + min(n, i + 8)])
             lines.append(f"    {at + i:04x}  {part:<23}  {text}" if i == 0 else f"    {at + i:04x}  {part:<23}  …")
     header = struct.unpack_from("<I", data, 8)[0]
-    secret, ids = reference.secret_of_seed(1), {"run": 0, "round": 0, "client": 0}
+    secret = reference.secret_of_seed(1)
+    ids = {"manifest": reference.manifest_hash(data[32:header], 2), "run": 0, "round": 0, "client": 0}
     rotation, own = (reference.derive(secret, ids, 0, 0, kind) for kind in (0, 1))
-    word = struct.unpack_from("<I", data, header + 24)[0]
+    payload = header + 2 + 14 + 2
+    word = struct.unpack_from("<I", data, payload)[0]
     scale = reference.scale_of(word)
-    signs, codes = data[header + 28:header + 36], data[header + 36:header + 44]
+    signs, codes = data[payload + 4:payload + 12], data[payload + 12:payload + 20]
     levels = reference.level_table(2)
     y = [(-1 if signs[i // 8] >> (i % 8) & 1 else 1) * levels[codes[i // 8] >> (i % 8) & 1] for i in range(64)]
     decoded = reference.decode_stream(data)
@@ -114,11 +111,11 @@ def worked_text():
 
     lines += ["", "Decoding tensor 0, step by step:", "",
               f"- secret = SHA-256(\"kpd-seed\" ‖ u64 1) = `{secret.hex()}`",
-              f"- rotation key `{rotation:016x}`, own key `{own:016x}`",
+              f"- manifest hash `{ids['manifest']:016x}`, rotation key `{rotation:016x}`, own key `{own:016x}`",
               f"- one block of n = 64; S = {scale!r}; levels of 2 bits: {float(levels[0])!r}, {float(levels[1])!r}",
               f"- reconstruction values y: {show(y[:6])}",
-              f"- sign words: round 0 `{sign_words(0)}`, round 1 `{sign_words(1)}`, round 2 `{sign_words(2)}`",
-              f"- three rounds: g = 64 · √64 = {reference.gain(64, 3):g}; f = S / g = {scale / reference.gain(64, 3)!r}",
+              "- sign words: " + ", ".join(f"round {r} `{sign_words(r)}`" for r in range(5)),
+              f"- five rounds: g = 64² · √64 = {reference.gain(64, 5):g}; f = S / g = {scale / reference.gain(64, 5)!r}",
               f"- decoded: {show(decoded[0][1][:6])}",
               f"- the input was: {show(x)}",
               f"- SHA-256 of the 64 decoded floats: `{reference.sha256_of(decoded[:1])}`"]

@@ -35,8 +35,10 @@ MessageIds ids_of(uint64_t client, uint64_t weight = 1) {
 std::vector<float> vector_of(uint64_t client) { return normal_vector(kDim, client + 10); }
 
 Bytes message_of(const std::vector<float>& x, const MessageIds& ids, const std::string& codec = "eden:bits=2",
-                 const std::string& name = "x") {
-  Encoder e({{name, DType::kFloat32, {x.size()}}}, Codec::parse(codec), RunSecret::from_seed(2));
+                 const std::string& name = "x", bool authenticated = false) {
+  EncodeOptions options;
+  options.authenticated = authenticated;
+  Encoder e({{name, DType::kFloat32, {x.size()}}}, Codec::parse(codec), RunSecret::from_seed(2), options);
   Bytes bytes(e.max_bytes());
   const TensorView view{std::span<const float>(x)};
   bytes.resize(e.encode_message({&view, 1}, ids, bytes));
@@ -96,7 +98,7 @@ TEST(Aggregator, EveryRefusalIsNamedAndLeavesNoTrace) {
   flipped[500] ^= 4;
   EXPECT_EQ(s.add(2, flipped, "checksum"), Refusal::kDamaged);
   Bytes hostile = message_of(x, ids_of(2));
-  store_u32(hostile.data() + 88 + 24, 1);  // the first scale word
+  store_u32(hostile.data() + 72 + 18, 1);  // the first scale word
   reseal(hostile);
   EXPECT_EQ(s.add(2, hostile), Refusal::kDamaged);
   EXPECT_EQ(s.add(0, message_of(vector_of(0), ids_of(0)), "client 0 is in the sum already"), Refusal::kTwice);
@@ -203,12 +205,15 @@ TEST(Aggregator, AuthenticationCodesAreChecked) {
   options.mac = mac(1);
   Server s(options);
   Bytes message = message_of(vector_of(0), ids_of(0));
+  EXPECT_EQ(s.add(0, message, "has no authentication code"), Refusal::kForged);
+  EXPECT_KPD_ERROR(kMismatch, "no MAC field", authenticate(message, mac(1)));
+  message = message_of(vector_of(0), ids_of(0), "eden:bits=2", "x", true);
   EXPECT_EQ(s.add(0, message, "authentication"), Refusal::kForged);
   authenticate(message, mac(2));
   EXPECT_EQ(s.add(0, message), Refusal::kForged);
   authenticate(message, mac(1));
   EXPECT_EQ(s.add(0, message), Refusal::kNone);
-  Bytes changed = message_of(vector_of(1), ids_of(1));
+  Bytes changed = message_of(vector_of(1), ids_of(1), "eden:bits=2", "x", true);
   authenticate(changed, mac(1));
   store_u64(changed.data() + 64, 100);  // the weight
   reseal(changed);

@@ -23,7 +23,7 @@ TEST(Message, ChunkBoundHoldsWhereNanTravels) {
   e.begin_stream({&view, 1}, kIds);
   for (uint64_t n = e.next_chunk(chunk); n > 0; n = e.next_chunk(chunk))
     bytes.insert(bytes.end(), chunk.begin(), chunk.begin() + static_cast<std::ptrdiff_t>(n));
-  EXPECT_EQ(read_stream_info(bytes).tensors.at(0).params.method, 0);
+  EXPECT_EQ(read_stream_info(bytes).codecs.at(0).method, 0);
 }
 
 TEST(Message, ATensorThatPassesNanDoesNotHideTheErrorOfOthers) {

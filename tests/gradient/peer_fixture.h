@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gradient/peers.h"
+#include "gradient/units.h"
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
 
@@ -61,7 +62,7 @@ struct PeerCodec {
     if (entry == nullptr) fail(ErrorCode::kInvalidArgument, "no peer named ", spec.method());
     spec.check_keys(entry->row.keys);
     params = entry->parse(spec);
-    if (params.rounds == kAutoRounds) params.rounds = 2;
+    if (rotates(entry->row.id) && params.rounds == kAutoRounds) params.rounds = 2;
     codec = entry->make(params);
   }
   double limit() const { return entry->limit_vnmse(params); }

@@ -42,6 +42,9 @@ KPD_API const char* kpd_version(void);
  * "0", "1", ... so that their manifests agree. secret: 32 bytes shared by both sides. threads: 0 = all. */
 KPD_API int kpd_encoder_new(const char* spec, const uint64_t* counts, size_t n_tensors, const uint8_t* secret, int threads,
                             kpd_encoder** encoder, char* error, size_t error_bytes);
+/* The same; its messages have the field that kpd_authenticate fills. */
+KPD_API int kpd_encoder_new_authenticated(const char* spec, const uint64_t* counts, size_t n_tensors, const uint8_t* secret,
+                                          int threads, kpd_encoder** encoder, char* error, size_t error_bytes);
 KPD_API void kpd_encoder_free(kpd_encoder* encoder);
 /* Upper bound of what kpd_encode writes, known before anything is encoded. */
 KPD_API uint64_t kpd_encoder_max_bytes(const kpd_encoder* encoder);
@@ -101,9 +104,9 @@ KPD_API int kpd_stream_decoder_done(const kpd_stream_decoder* decoder);
 
 /* A message in packets. */
 typedef struct kpd_packets kpd_packets;
-/* secret: the one it was encoded with. payload_bytes: of codes in a packet, 64 to 60000; 0: 1200. */
-KPD_API int kpd_packetize(const uint8_t* message, uint64_t bytes, const uint8_t* secret, uint32_t payload_bytes,
-                          kpd_packets** packets, char* error, size_t error_bytes);
+/* counts, secret: those it was encoded with. payload_bytes: of codes in a packet, 64 to 60000; 0: 1200. */
+KPD_API int kpd_packetize(const uint64_t* counts, size_t n_tensors, const uint8_t* secret, const uint8_t* message,
+                          uint64_t bytes, uint32_t payload_bytes, kpd_packets** packets, char* error, size_t error_bytes);
 KPD_API void kpd_packets_free(kpd_packets* packets);
 /* The control part, which must arrive; it lives as long as the handle, as packets do. */
 KPD_API const uint8_t* kpd_packets_control(const kpd_packets* packets, uint64_t* bytes);
@@ -113,8 +116,8 @@ KPD_API const uint8_t* kpd_packets_packet(const kpd_packets* packets, uint64_t i
 
 typedef struct kpd_packet_report {
   uint64_t expected, received;
-  uint64_t damaged;   /* checksum, length or content wrong: counted as lost */
-  uint64_t foreign;   /* of another message */
+  uint64_t damaged; /* checksum, length or content wrong: counted as lost */
+  uint64_t foreign; /* of another message */
   uint64_t duplicate;
   uint64_t groups, groups_lost; /* blocks of which nothing came: decoded as zeros; kpd_packet_lost_group names them */
   uint64_t saturated;           /* decoded values beyond the float range, limited to it */
@@ -145,7 +148,8 @@ typedef struct kpd_aggregator_options {
   uint64_t max_weight; /* of one client; 0: the default of AggregatorOptions */
   double max_norm;     /* of one update; 0: no limit */
   const char* codec;   /* what every tensor must be compressed by; NULL: anything */
-  /* Computes a message's authentication code, in which the code itself and the checksum are zero; NULL: no code is asked for. */
+  /* Computes a message's authentication code; in `message` the code itself and the checksum are zero. NULL: none is asked for.
+   */
   void (*mac)(void* context, const uint8_t* message, uint64_t bytes, uint8_t code[16]);
   void* mac_context;
 } kpd_aggregator_options;
@@ -199,7 +203,7 @@ KPD_API int kpd_aggregator_refuse(kpd_aggregator* aggregator, int refusal, char*
 /* Divides by the weights. *has_mean is 0 if no message was accepted: the sum is then 0 and no model should change. */
 KPD_API int kpd_aggregator_finish_round(kpd_aggregator* aggregator, int* has_mean, char* error, size_t error_bytes);
 KPD_API void kpd_aggregator_report(const kpd_aggregator* aggregator, kpd_round_report* report);
-/* Fills the authentication code of a complete message and renews its checksum. */
+/* Fills the authentication code of a complete message of a kpd_encoder_new_authenticated and renews its checksum. */
 KPD_API int kpd_authenticate(uint8_t* message, uint64_t bytes,
                              void (*mac)(void* context, const uint8_t* message, uint64_t bytes, uint8_t code[16]),
                              void* mac_context, char* error, size_t error_bytes);

@@ -188,6 +188,12 @@ struct StreamInfo {
 StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view name = "message", const Limits& limits = {},
                             const Manifest* message_manifest = nullptr);
 
+// bfloat16 elements by their bit patterns, not owned.
+struct BFloat16Span {
+  uint16_t* data = nullptr;
+  uint64_t count = 0;
+};
+
 struct DecodeOptions {
   int threads = 1;
   Limits limits{};
@@ -221,6 +227,11 @@ class Decoder {
   // proves corrupt the Error says so and acc is undefined.
   void decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                   std::span<const std::span<float>> acc, DecodeReport* report = nullptr, std::string_view name = "message");
+  // The same into bfloat16: every element is acc + weight * decoded in float32, limited to the bfloat16 range and rounded to
+  // nearest even, once a message. So a sum of many messages gathers a rounding of 2^-9 of itself with each, and what is smaller
+  // vanishes: for a few messages, or where the memory of a float32 sum is not there.
+  void decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight, std::span<const BFloat16Span> acc,
+                  DecodeReport* report = nullptr, std::string_view name = "message");
 
   // For codes with dither=shared, whose clients of one run and round share their rotations: acc[i] += weight * decoded before
   // the inverse rotation. After the last client finish_rotated() applies that inverse once, to all that is in acc: it starts at

@@ -3,13 +3,14 @@
 //
 // A message becomes a control part (header, records, scales; to be sent reliably) and P data packets, each readable alone. The
 // codes of the whole message are dealt to the packets one by one, in an order that the secret decides, so that any loss, also
-// of neighbours, takes the same share of every block of every tensor, as nearly as whole codes allow. A code that is lost counts
-// as 0, and everything is multiplied by sigma / alpha, where sigma = P packets were sent and alpha of them arrived.
+// of neighbours, takes the same share of every block of every tensor, as nearly as whole codes allow. A code that is lost
+// counts as 0, and everything is multiplied by sigma / alpha, where sigma = P packets were sent and alpha of them arrived.
 //
-// What follows, if losses do not depend on what packets hold. Every code arrives with probability alpha / sigma, so the estimate
-// is unbiased, given that something arrived (alpha > 0), for tensors of any size; and its error is at most
+// What follows, if losses do not depend on what packets hold. Every code arrives with probability alpha / sigma, so the
+// estimate is unbiased, given that something arrived (alpha > 0), for tensors of any size; and the error of what is coded as
+// one vector x (a tensor, or several that are joined) is at most
 //     (1 + v) E[sigma / alpha | alpha > 0] - 1
-// of |x|^2, where v is the error of the whole message. For: q the codes, R the rotation, |S q|^2 = (1 + v)|x|^2 and
+// of |x|^2, where v is its error without loss. For: q the codes, R the rotation, |S q|^2 = (1 + v)|x|^2 and
 // <S R^-1 q, x> = |x|^2; with a share a of the codes of a block, E a = alpha / sigma, the error is
 // (1 + v) a (sigma / alpha)^2 - 2 a sigma / alpha + 1, in the mean (1 + v) sigma / alpha - 1. (Dividing each block by its own
 // share instead has the mean (1 + v) E[1 / a] - 1, which is not less, and is biased where a may be 0.)
@@ -40,8 +41,8 @@ struct PacketSet {
 
 // Cuts a message (not a file) whose codes take M bytes into P = max(ceil(M / target), min(16, floor(M / 64))) packets (but no
 // more than one for 4 codes) of about equal size: target_payload_bytes (64..60000) of codes or less, and 12 bytes beside. As
-// entropy codes vary in length some have up to a tenth and 16 bytes more, which has to fit the link too. A message of zeros has no
-// packets. `secret` is the one it was encoded with; with another the packets are dealt in another order than their receiver
+// entropy codes vary in length some have up to a tenth and 16 bytes more, which has to fit the link too. A message of zeros has
+// no packets. `secret` is the one it was encoded with; with another the packets are dealt in another order than their receiver
 // expects and decode to noise. Methods: eden without dither and allocate; tensors that travel as float32 or as they are go into
 // the control part. Error(kUnsupported) for other methods, else as for reading a message of `manifest`.
 PacketSet packetize(std::span<const uint8_t> message, const Manifest& manifest, const RunSecret& secret,
