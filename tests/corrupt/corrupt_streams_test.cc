@@ -259,7 +259,7 @@ TEST(CorruptStreams, TheDestinationIsThatOfTheInspection) {
   std::fill_n(shorter.begin() + static_cast<ptrdiff_t>(payload_at(b)), 4, uint8_t{0});  // a block of zeros
   const StreamInfo info = read_stream_info(b);
   std::vector<float> out(kElements);
-  EXPECT_KPD_ERROR(kCorruptData, "at byte 76 when it was inspected", decode_file_tensor(shorter, info, 0, out));
+  EXPECT_KPD_ERROR(kCorruptData, "at byte 92 when it was inspected", decode_file_tensor(shorter, info, 0, out));
   EXPECT_NO_THROW(decode_file_tensor(other, info, 0, out));  // as far as the numbers of the inspection go
   EXPECT_KPD_ERROR(kCorruptData, "left", decode_file_tensor(std::span(b).first(50), info, 0, out));
   EXPECT_KPD_ERROR(kInvalidArgument, "tensor 1 of 1", decode_file_tensor(b, info, 1, out));
