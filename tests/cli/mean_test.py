@@ -6,8 +6,8 @@ import struct
 
 from inputs import numbers, read_npy, read_safetensors, write_npy, write_safetensors
 
-KEYS = ["codec", "bits", "dim", "clients", "trials", "vnmse", "vnmse_stderr", "nmse", "nmse_stderr", "limit_vnmse",
-        "wire_bits_per_coordinate", "encode_gb_per_s", "decode_gb_per_s", "memcpy_gb_per_s", "threads", "isa"]
+KEYS = ["codec", "spec", "bits", "dim", "clients", "trials", "vnmse", "vnmse_stderr", "nmse", "nmse_stderr", "ratio", "ratio_stderr",
+        "limit_vnmse", "wire_bits_per_coordinate", "encode_gb_per_s", "decode_gb_per_s", "memcpy_gb_per_s", "threads", "isa"]
 from run_cli_tests import run_cases
 
 
@@ -31,7 +31,7 @@ def case_json_has_every_key_one_line_a_codec(t):
         assert min(row[k] for k in ("encode_gb_per_s", "decode_gb_per_s", "memcpy_gb_per_s")) > 0, row
     assert rows[0]["bits"] == 1 and near(rows[0]["limit_vnmse"], .5707963, 1e-4), rows[0]
     assert near(rows[0]["vnmse"], rows[0]["limit_vnmse"], .03), rows[0]
-    assert rows[0]["spec"] == "eden:bits=1,code=fixed,scale=unbiased,rounds=by size,block=4096,dither=none,allocate=none", rows[0]
+    assert rows[0]["spec"] == "eden:bits=1,code=fixed,scale=unbiased,rounds=by size,block=4096,dither=none,allocate=none,join=1", rows[0]
     assert rows[2]["vnmse"] == 0 and rows[2]["nmse"] == 0 and rows[2]["ratio"] is None and rows[2]["wire_bits_per_coordinate"] < 32.1, rows[2]
 
 
@@ -124,7 +124,7 @@ def case_the_ratio_is_1_whatever_norms_and_weights(t):
 
 def case_the_table_says_the_ratio_and_the_whole_spec(t):
     done = t.run("mean", "--synthetic", "normal", "--dim", "4096", "--clients", "2", "--trials", "2", "--codec", "eden:bits=2", "--seed", "1",
-                 out=r"(?m)^eden:bits=2: eden:bits=2,code=fixed,scale=unbiased")
+                 out=r"(?m)^in full: eden:bits=2,code=fixed,scale=unbiased")
     assert "GB/s" not in done.stdout and re.search(r"(?m)^codec .* ratio", done.stdout), done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100, done.stdout
 

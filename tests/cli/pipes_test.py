@@ -93,7 +93,7 @@ def case_terminals_get_and_bring_no_binary_data(t):
     try:
         for args in (["encode", "in.npy", "-"], ["encode", "in.npy", "/dev/stdout"], ["encode", "in.npy", os.ttyname(slave)],
                      ["decode", "good.kpdg", "-", "--as", "npy"], ["mean", "in.npy", "--out", "-", "--as", "npy"]):
-            done = subprocess.run([t.program, *args, "--seed", "1"][:len(args) + (0 if args[0] == "decode" else 2)], stdout=slave,
+            done = subprocess.run([t.program, *args, *(["--seed", "1"] if args[0] != "decode" else [])], stdout=slave,
                                   stderr=subprocess.PIPE, cwd=t.folder, timeout=60)
             assert done.returncode == 2 and b"terminal" in done.stderr, (args, done)
         for args in (["encode", "-", "x.kpdg"], ["decode", "-", "x.npy"], ["inspect", "-"]):

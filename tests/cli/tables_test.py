@@ -54,7 +54,7 @@ def case_tables_are_a_terminal_wide_and_have_a_legend(t):
     for text in texts[4:]:
         assert re.search(r"(?m)^(bits|nmse): ", text), text
     # Wider than a terminal: below, under the first column again.
-    assert len(re.findall(r"(?m)^codec ", texts[5])) == 2 and re.search(r"(?m)^codec .*overlapped", texts[5]), texts[5]
+    assert len(re.findall(r"(?m)^codec ", texts[5])) >= 2 and re.search(r"(?m)^codec .*overlapped", texts[5]), texts[5]
 
 
 def case_mean_as_csv_and_markdown(t):

@@ -121,9 +121,9 @@ void check_options(const MeanArgs& args) {
   parse_integers(args);
   if (!args.out.empty()) {
     args.options.output("--out", args.out);
-    check_output("--out", args.out, args.options.force);
     if (parse_codecs(args.codecs).size() != 1) usage("--out holds one mean; give one --codec");
     for (const std::string& file : args.files) refuse_same_file("--out", args.out, file);
+    check_output("--out", args.out, args.options.force);
   }
   if (!args.loss.empty()) {
     for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) check_packets(policy);

@@ -118,7 +118,13 @@ TensorInput open_tensors(io::MappedFile file, const std::string& path, std::opti
   options.format = format;
   options.scratch_folder = scratch_folder();
   TensorInput input;
-  input.file = io::load_tensors(std::move(file), options);
+  try {
+    input.file = io::load_tensors(std::move(file), options);
+  } catch (const Error& e) {
+    const bool unknown = std::string_view(e.what()).find("neither name nor content") != std::string_view::npos;
+    if (unknown) fail(e.code(), e.what(), "; --as npy, safetensors or f32 says it");
+    throw;
+  }
   for (const std::string& note : input.file.notes) std::fprintf(stderr, "note: %s: %s\n", path.c_str(), note.c_str());
   for (const io::TensorEntry& entry : input.file.tensors) {
     input.manifest.push_back({entry.name, entry.dtype, entry.shape});

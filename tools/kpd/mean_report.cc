@@ -217,8 +217,7 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
   fmt::print("{}", mean_table(plan, figures).render(format));
   for (size_t k = 0; k < figures.size() && format != Format::kCsv; ++k) {
     const std::string spec = full_spec(plan.codecs[k]);
-    if (spec != plan.codec_texts[k])
-      fmt::print("{}\n", wrapped(fmt::format("{}: {}", plan.codec_texts[k], spec), kMaxColumns, 2));
+    if (spec != plan.codec_texts[k]) fmt::print("{}\n", wrapped("in full: " + spec, kMaxColumns, 2));
   }
   for (size_t k = 0; k < figures.size(); ++k) {
     const CodecFigures& f = figures[k];

@@ -13,6 +13,8 @@
 namespace kpd::tool {
 namespace {
 
+constexpr uint8_t kExactMethod = 11;  // what is no floating point, whatever the codec: in no spec
+
 // The shortest decimal of q / 65536 that a spec reads back as q.
 std::string q16_text(uint32_t q) {
   const double value = q / 65536.0;
@@ -28,6 +30,7 @@ std::string q16_text(uint32_t q) {
 std::string spec_text(const gradient::WireParams& params) {
   const auto& rows = gradient::methods();
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const gradient::MethodRow& r) { return r.id == params.method; });
+  if (params.method == kExactMethod) return "exact";
   if (row == rows.end()) return fmt::format("method {}", params.method);
   std::string text(row->name);
   char separator = ':';
