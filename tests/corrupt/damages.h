@@ -217,14 +217,14 @@ inline std::vector<Damage> record_damages() {
     l.add(name, code, part, [=](Bytes& s) { store_u32(s.data() + record_at(s) + at, v); });
   };
   const auto count = [&](const std::string& name, ErrorCode code, const std::string& part, uint64_t v) {
-    l.add(name, code, part, [=](Bytes& s) { store_u64(s.data() + 37, v); });
+    l.add(name, code, part, [=](Bytes& s) { store_u64(s.data() + kFileHeaderBytes + 5, v); });
   };
-  count("count_2_36", kCorrupt, "byte 63: a tensor of 68719476736 elements needs at least", 1ull << 36);
+  count("count_2_36", kCorrupt, "byte 79: a tensor of 68719476736 elements needs at least", 1ull << 36);
   count("count_grown", kCorrupt, "bytes of segment", 700);
-  count("count_few", kCorrupt, "byte 63: a tensor of 10 elements needs at least 40 bytes", 10);
+  count("count_few", kCorrupt, "byte 79: a tensor of 10 elements needs at least 40 bytes", 10);
   count("count_zero", kCorrupt, "the tensors end here", 0);
-  u8("method", kUnknown, "byte 47: codec 0: method id 200 is not known", 0, 200);
-  u8("method_exact", kCorrupt, "byte 47: codec 0: method 11 is chosen by a tensor's type", 0, 11);
+  u8("method", kUnknown, "byte 63: codec 0: method id 200 is not known", 0, 200);
+  u8("method_exact", kCorrupt, "byte 63: codec 0: method 11 is chosen by a tensor's type", 0, 11);
   u8("block_5", kCorrupt, "log2 of the block is 5", 1, 5);
   u8("block_15", kCorrupt, "log2 of the block is 15, expected 6 to 14", 1, 15);
   u8("block_255", kCorrupt, "log2 of the block is 255", 1, 255);
@@ -268,19 +268,19 @@ inline std::vector<Damage> payload_damages() {
   const auto word = [&](const std::string& name, ErrorCode code, const std::string& part, size_t at, uint32_t v) {
     l.add(name, code, part, [=](Bytes& s) { store_u32(s.data() + payload_at(s) + at, v); });
   };
-  l.add("payload_short", kCorrupt, "byte 63: expected 13 bytes of segment, ", [](Bytes& s) { erase(s, payload_at(s), 5); });
+  l.add("payload_short", kCorrupt, "byte 79: expected 13 bytes of segment, ", [](Bytes& s) { erase(s, payload_at(s), 5); });
   l.add("payload_long", kCorrupt, "the tensors end here", [](Bytes& s) { insert(s, payload_at(s), {1}); });
-  l.add("record_cut", kCorrupt, "byte 53: expected 4 bytes of rate, 0 left", [](Bytes& s) { s.resize(record_at(s) + 2 + 4); });
-  word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 63: byte 0: scale word 4 has no exponent", 0, 4);
+  l.add("record_cut", kCorrupt, "byte 69: expected 4 bytes of rate, 0 left", [](Bytes& s) { s.resize(record_at(s) + 2 + 4); });
+  word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 79: byte 0: scale word 4 has no exponent", 0, 4);
   word("attempt_without_scale", kCorrupt, "byte 0: scale word 3 has no exponent", 0, 3);
-  word("codes_of_a_zero_block", kCorrupt, "byte 67: the tensors end here", 0, 0);
+  word("codes_of_a_zero_block", kCorrupt, "byte 83: the tensors end here", 0, 0);
   for (const char* spec : {"drive", "drive+", "sq:bits=2", "hadamard-sq:bits=2", "kashin-sq:bits=2", "terngrad"}) {
     l.with(spec);
     l.add(str("codes_of_a_zero_block_", std::string(spec).substr(0, std::string(spec).find(':'))), kCorrupt,
           "the tensors end here", [](Bytes& b) { std::fill_n(b.begin() + static_cast<ptrdiff_t>(payload_at(b)), 8, uint8_t{0}); });
   }
   l.with("randk:bits=8");
-  word("codes_of_a_zero_block_randk", kCorrupt, "byte 67: the tensors end here", 0, 0x80000000u);
+  word("codes_of_a_zero_block_randk", kCorrupt, "byte 83: the tensors end here", 0, 0x80000000u);
   l.with("eden:bits=1");
 
   l.with("eden:bits=2,allocate=energy,block=64");
@@ -332,7 +332,7 @@ inline std::vector<Damage> payload_damages() {
     word(name, kCorrupt, part, at, std::bit_cast<uint32_t>(v));
   };
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-  number("drive", "drive_nan", 0, kNan, "segment at byte 63: byte 0: the scale is not finite");
+  number("drive", "drive_nan", 0, kNan, "segment at byte 79: byte 0: the scale is not finite");
   number("drive", "drive_negative", 0, -1, "byte 0: the scale is negative");
   number("drive+", "drive_plus_inf", 4, kInf, "byte 4: the high centroid is not finite");
   number("drive+", "drive_plus_order", 0, FLT_MAX, "byte 0: the low centroid exceeds the high one");

@@ -399,7 +399,7 @@ TEST(Message, DeclaredSizesBeyond32Bits) {
   std::vector<uint8_t> bytes(small.max_bytes());
   bytes.resize(small.encode_file({&view, 1}, 1, bytes));
   bytes.resize(bytes.size() + 1000);
-  store_u64(bytes.data() + 37, kMany);
+  store_u64(bytes.data() + kFileHeaderBytes + 5, kMany);
   store_u64(bytes.data() + 16, bytes.size());
   store_u32(bytes.data() + bytes.size() - 4, crc32({bytes.data(), bytes.size() - 4}));
   EXPECT_KPD_ERROR(kCorruptData, str("a tensor of ", kMany, " elements needs at least"), read_stream_info(bytes));
