@@ -245,8 +245,8 @@ TEST(CorruptStreams, LimitsAreTheCallersToLower) {
   l.max_dims = 0;
   EXPECT_KPD_ERROR(kLimitExceeded, "1 dimensions, the limit is 0", read_stream_info(b, "a", l));
   l = {};
-  l.max_header_bytes = 44;
-  EXPECT_KPD_ERROR(kLimitExceeded, "a header of 45 bytes, the limit is 44", read_stream_info(b, "a", l));
+  l.max_header_bytes = 60;
+  EXPECT_KPD_ERROR(kLimitExceeded, "a header of 61 bytes, the limit is 60", read_stream_info(b, "a", l));
   l = {};
   l.max_elements_per_byte = 4;
   EXPECT_KPD_ERROR(kCorruptData, "segment of 13 bytes claims 70 elements", read_stream_info(b, "a", l));

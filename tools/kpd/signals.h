@@ -1,8 +1,8 @@
 // tools: Ctrl-C. By default it ends the program at once with exit code 130; what was written beside an output is removed.
 // While a DeferInterrupt lives (an output is being written, or a command ends its own way) it only raises a flag.
 //
-// And SIGBUS, by which the operating system says that a mapped input has become shorter or that its disk fails: one line that names
-// the file, and exit code 1.
+// And SIGBUS, by which the operating system says that a mapped input has become shorter or that its disk fails: one line that
+// names the file, and exit code 1.
 #pragma once
 
 #include <string>
