@@ -58,7 +58,7 @@ void write_packets(const std::string& folder) {
   const Manifest manifest = {{"a", DType::kFloat32, {64}}, {"b", DType::kBFloat16, {4200}}, {"c", DType::kFloat32, {3}}};
   for (const char* spec : {"eden:bits=1", "eden:bits=0.05,block=64", "eden:bits=2.5,block=1024", "eden:code=entropy,bits=0.3",
                            "eden:code=entropy,bits=1,block=256", "eden:code=entropy,bits=5"}) {
-    const PacketSet set = packetize(encode(manifest, spec, true), 64);
+    const PacketSet set = packetize(encode(manifest, spec, true), RunSecret::from_seed(7), 64);
     std::vector<uint8_t> out;
     append(out, set.control, 4);
     for (size_t i = 0; i < set.packets.size(); ++i) {

@@ -24,7 +24,7 @@ using namespace kpd;
 using namespace kpd::gradient;
 
 constexpr std::string_view kName = "input";
-constexpr size_t kPacketHead = 12;
+constexpr size_t kPacketHead = 8;
 constexpr MessageIds kIds{11, 12, 13, 14, 15};
 
 struct Counts {
@@ -132,13 +132,15 @@ class Mutator {
     if (c.size() < kMessageHeaderBytes + kRecordBytes + 8) return;
     const size_t body = c.size() - kChecksumBytes;
     const size_t record = std::min<size_t>(load_u32(c.data() + 8), body - kRecordBytes);
-    if (kind == 0) {  // a field of the first record or the number of slices behind it
+    if (kind == 0) {  // a field of the first record or the first scale word
       change_bytes(c, record, std::min<size_t>(kRecordBytes + 4, body - record), false);
     } else if (kind == 1) {
       c[record + 8 + below(20) % (body - record - 8)] = static_cast<uint8_t>(below(256));
     } else if (kind == 2) {  // scales
-      const size_t at = record + kRecordBytes + 4 + 4 * below(70);
+      const size_t at = record + kRecordBytes + 4 * below(70);
       if (at + 4 <= body) store_u32(c.data() + at, below(2) == 0 ? below(3) : static_cast<uint32_t>(rng_()));
+    } else if (below(4) == 0) {  // the number of packets
+      store_u32(c.data() + body - 4, below(2) == 0 ? below(1100) : static_cast<uint32_t>(rng_()));
     } else {
       const size_t at = 24 + below(static_cast<uint32_t>(body - 24));
       change_bytes(c, at, std::min<size_t>(body - at, 1 + below(64)), below(4) == 0);
@@ -211,7 +213,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     decoder.decode_add(parts.control, packets, kIds, 0.5f, acc, &report, kName);
     counts.decoded++;
     counts.packets += report.received;
-    if (report.received > report.expected ||
+    if (report.received > report.expected || report.lost != (report.expected > 0 && report.received == 0) ||
+        report.lost_groups.size() > report.groups ||
         report.received + report.damaged + report.foreign + report.duplicate != packets.size()) {
       finding("the report does not add up", "");
     }

@@ -129,7 +129,7 @@ void read_in_packets(std::span<const uint8_t> stream, const MessageIds& expected
   static PacketDecoder decoder(manifest(), RunSecret::from_seed(7), {1, small_limits()});
   PacketSet set;
   try {
-    set = packetize(stream, 64 + stream.back() * 4u, kName, small_limits());
+    set = packetize(stream, RunSecret::from_seed(7), 64 + stream.back() * 4u, kName, small_limits());
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kUnsupported) finding("a message that decodes cannot be cut", e.what());
     return check_error(e);
@@ -233,7 +233,7 @@ void refused_message(std::span<const uint8_t> stream) {
   if (choice_of(stream) % 8 == 2) return refuse_in_portions(stream);
   if (choice_of(stream) % 8 == 4) {  // it may be another receiver's; what counts is that cutting reads nothing wrong
     try {
-      packetize(stream, 256, kName, small_limits());
+      packetize(stream, RunSecret::from_seed(7), 256, kName, small_limits());
     } catch (const Error& e) {
       check_error(e);
     }

@@ -43,6 +43,7 @@ class EdenEntropy final : public SegmentCodec {
     decoded_values_.resize(size_t{step_->n_indices} + (size_t{1} << step_->raw_bits), 0.0f);  // an escape's is put in later
     max_level_ = 0;
     for (const float v : step_->values) max_level_ = std::max(max_level_, std::fabs(v));
+    slice_code_ = {0, step_.get(), &encode_tables_[0], &decode_tables_[0]};
   }
 
   bool fixed_size() const override { return false; }
@@ -92,8 +93,8 @@ class EdenEntropy final : public SegmentCodec {
       }
       double scale = scale_of_word(word);
       if (shape.received != nullptr) {
-        const uint32_t arrived = clear_missing(*shape.received, y);
-        scale = arrived > 0 ? scale * (static_cast<double>(y.size()) / arrived) : 0;
+        clear_missing(*shape.received, b, y);
+        scale *= shape.received->scale;
       }
       const BlockKey signs{keys.rotation, shape.first_block + b, attempt_of_word(word)};
       return unrotate_block(y, params_.rounds, signs, scale, max_level, weight, accumulate, out.data());
@@ -128,18 +129,7 @@ class EdenEntropy final : public SegmentCodec {
     });
   }
 
-  void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
-             std::vector<std::vector<uint8_t>>& out) const override {
-    if (dithers()) return SegmentCodec::split(segment, shape, slices, out);
-    split_entropy(*step_, encode_tables_[0], decode_tables_[0], segment, shape, slices, out);
-  }
-
-  void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
-             std::vector<uint8_t>& segment) const override {
-    if (dithers()) return SegmentCodec::merge(slices, words, shape, segment);
-    segment.resize(segment_bytes(shape));
-    segment.resize(merge_entropy(*step_, encode_tables_[0], decode_tables_[0], slices, words, shape, segment));
-  }
+  const SliceCode* slice_code() const override { return dithers() ? nullptr : &slice_code_; }
 
   void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const override {
     if (!dithers()) return SegmentCodec::finish_rotated(shape, keys, acc);
@@ -456,6 +446,7 @@ class EdenEntropy final : public SegmentCodec {
   std::vector<float> decoded_values_;  // of symbol << raw_bits | raw
   std::vector<coding::RansEncodeTable> encode_tables_;
   std::vector<coding::RansDecodeTable> decode_tables_;
+  SliceCode slice_code_;
 };
 
 }  // namespace

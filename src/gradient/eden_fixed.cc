@@ -60,6 +60,7 @@ class EdenFixed final : public SegmentCodec {
     // Where every coded coordinate has one bit the level is 1 and the scale absorbs it.
     unit_ = make_level_table(1, true);
     limit_ = eden_limit(p);
+    slice_code_.rate = p.rate;
   }
 
   bool fixed_size() const override { return !allocates(); }
@@ -126,18 +127,7 @@ class EdenFixed final : public SegmentCodec {
     return sum;
   }
 
-  void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
-             std::vector<std::vector<uint8_t>>& out) const override {
-    if (allocates()) return SegmentCodec::split(segment, shape, slices, out);
-    split_fixed(params_.rate, segment, shape, slices, out);
-  }
-
-  void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words, const SegmentShape& shape,
-             std::vector<uint8_t>& segment) const override {
-    if (allocates()) return SegmentCodec::merge(slices, words, shape, segment);
-    segment.assign(length_from_head(words, shape), 0);
-    merge_fixed(params_.rate, slices, words, shape, segment);
-  }
+  const SliceCode* slice_code() const override { return allocates() ? nullptr : &slice_code_; }
 
  private:
   bool allocates() const { return (params_.flags & kFlagAllocate) != 0; }
@@ -291,8 +281,8 @@ class EdenFixed final : public SegmentCodec {
     }
     double scale = scale_of_word(word);
     if (shape.received != nullptr) {
-      const uint32_t arrived = clear_missing(*shape.received, std::span(coded, plan.kept));
-      scale = arrived > 0 ? scale * (static_cast<double>(plan.kept) / arrived) : 0;
+      clear_missing(*shape.received, b, std::span(coded, plan.kept));
+      scale *= shape.received->scale;
     }
     if (plan.kept < plan.length) {
       const uint32_t start = eden_window_start(plan.length, {keys.own, shape.first_block + b, attempt});
@@ -309,6 +299,7 @@ class EdenFixed final : public SegmentCodec {
   LevelTable tables_[kernels::kMaxPlaneBits + 1];
   LevelTable unit_;
   double limit_ = 0;
+  SliceCode slice_code_;
 };
 
 }  // namespace

@@ -1,90 +1,187 @@
-// gradient: EDEN's codes as packet slices (eden_slices.h). Clear before fast: packets are made for links that lose, not for the
-// fastest machine.
+// gradient: EDEN's codes as packets carry them (eden_slices.h). Clear before fast: packets are made for links that lose, not
+// for the fastest machine.
 #include "gradient/eden_slices.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "gradient/eden.h"
 #include "gradient/scale_word.h"
 #include "kernels/quantize.h"
 #include "kpd/base/bytes.h"
+#include "kpd/coding/rans_serial.h"
 
 namespace kpd::gradient {
 namespace {
 
+// A bit string, bit j at bit j % 8 of byte j / 8; numbers least significant bit first, of at most 16 bits.
 class BitAppender {
  public:
   explicit BitAppender(std::vector<uint8_t>& dst) : dst_(dst) {}
-  void put(uint32_t bit) {
-    if (used_ % 8 == 0) dst_.push_back(0);
-    dst_.back() |= static_cast<uint8_t>(bit << (used_ % 8));
-    ++used_;
+  void put(uint32_t value, int bits) {
+    pending_ |= uint64_t{value} << used_;
+    for (used_ += bits; used_ >= 8; used_ -= 8, pending_ >>= 8) dst_.push_back(static_cast<uint8_t>(pending_));
+  }
+  void finish() {
+    if (used_ > 0) dst_.push_back(static_cast<uint8_t>(pending_));
+    used_ = 0;
   }
 
  private:
   std::vector<uint8_t>& dst_;
-  uint64_t used_ = 0;
+  uint64_t pending_ = 0;
+  int used_ = 0;
 };
 
 class BitTaker {
  public:
   explicit BitTaker(std::span<const uint8_t> src) : src_(src) {}
-  uint32_t get() {
-    if (used_ / 8 >= src_.size()) fail(ErrorCode::kCorruptData, "byte ", src_.size(), ": a packet's bits end early");
-    const uint32_t bit = (src_[used_ / 8] >> (used_ % 8)) & 1;
-    ++used_;
-    return bit;
+  uint32_t get(int bits) {
+    while (left_ < bits) {
+      if (next_ == src_.size()) fail(ErrorCode::kCorruptData, "byte ", src_.size(), ": a packet's bits end early");
+      pending_ |= uint64_t{src_[next_++]} << left_;
+      left_ += 8;
+    }
+    const uint32_t value = static_cast<uint32_t>(pending_) & ((1u << bits) - 1);
+    pending_ >>= bits;
+    left_ -= bits;
+    return value;
   }
-  uint64_t bytes() const { return (used_ + 7) / 8; }
+  size_t bytes() const { return next_; }  // whole bytes taken
 
  private:
   std::span<const uint8_t> src_;
-  uint64_t used_ = 0;
+  uint64_t pending_ = 0;
+  int left_ = 0;
+  size_t next_ = 0;
 };
 
-bool bit_at(const uint8_t* plane, uint32_t i) { return ((plane[i / 8] >> (i % 8)) & 1) != 0; }
+uint32_t word_at(std::span<const uint8_t> words, uint32_t block) { return load_u32(words.data() + 4 * size_t{block}); }
+
+uint32_t bit_at(const uint8_t* plane, uint32_t i) { return (plane[i / 8] >> (i % 8)) & 1u; }
 void set_bit(uint8_t* plane, uint32_t i, uint32_t bit) { plane[i / 8] |= static_cast<uint8_t>(bit << (i % 8)); }
 
-// Calls fn(plane of this block's part, place in the plane, bytes between planes, bits) for each code of slice p of a block.
+// Calls fn(planes of a part, bytes between planes, its number of codes, its bits) for each part of a fixed-rate block.
 template <class Byte, class Fn>
-void for_slice_codes(const EdenPlan& plan, Byte* block, uint32_t slices, uint32_t p, const Fn& fn) {
-  const uint32_t first = slice_start(plan.kept, slices, p), last = slice_start(plan.kept, slices, p + 1);
-  uint32_t part_first = 0;
+void for_each_part(const EdenPlan& plan, Byte* block, const Fn& fn) {
   for (int i = 0; i < plan.n_parts; ++i) {
     const EdenPlan::Part part = plan.parts[i];
     const size_t stride = kernels::plane_bytes(part.n);
-    for (uint32_t j = std::max(first, part_first); j < std::min(last, part_first + part.n); ++j)
-      fn(block, j - part_first, stride, part.bits);
-    part_first += part.n;
+    fn(block, stride, part.n, part.bits);
     block += static_cast<size_t>(part.bits) * stride;
   }
 }
 
-// What a segment or a slice of the entropy code holds, block after block.
-struct EntropyCodes {
-  std::vector<uint8_t> symbols, low;
-  std::vector<int16_t> escapes;  // in order of the escape symbols
-};
-
-EntropyCodes read_segment(const quant::GaussianStep& step, const coding::RansDecodeTable& table,
-                          std::span<const uint8_t> segment, const SegmentShape& shape) {
-  EntropyCodes c;
-  uint64_t at = uint64_t{4} * shape.n_blocks;
+// Plane 0 is the sign, the others the magnitude code, most significant first.
+void read_fixed(const SliceCode& code, std::span<const uint8_t> segment, const SegmentShape& shape, CodeList& out) {
+  const uint8_t* block = segment.data() + uint64_t{4} * shape.n_blocks;
   for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-    if (load_u32(segment.data() + 4 * b) == 0) continue;
+    if (word_at(segment, b) == 0) continue;
+    const EdenPlan plan = code.plan(shape.block_length(b));
+    for_each_part(plan, block, [&](const uint8_t* planes, size_t stride, uint32_t n, int bits) {
+      for (uint32_t i = 0; i < n; ++i) {
+        uint32_t value = 0;
+        for (int q = 0; q < bits; ++q) value = value << 1 | bit_at(planes + static_cast<size_t>(q) * stride, i);
+        out.codes.push_back(static_cast<uint16_t>(value));
+      }
+    });
+    block += plan.bytes;
+  }
+}
+
+void write_fixed(const SliceCode& code, const CodeList& codes, std::span<const uint8_t> words, const SegmentShape& shape,
+                 std::vector<uint8_t>& segment) {
+  uint64_t bytes = words.size();
+  for (uint32_t b = 0; b < shape.n_blocks; ++b) bytes += word_at(words, b) == 0 ? 0 : code.plan(shape.block_length(b)).bytes;
+  segment.assign(bytes, 0);
+  std::copy(words.begin(), words.end(), segment.begin());
+  uint8_t* block = segment.data() + words.size();
+  const uint16_t* next = codes.codes.data();
+  for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+    if (word_at(words, b) == 0) continue;
+    const EdenPlan plan = code.plan(shape.block_length(b));
+    for_each_part(plan, block, [&](uint8_t* planes, size_t stride, uint32_t n, int bits) {
+      for (uint32_t i = 0; i < n; ++i, ++next) {
+        for (int q = 0; q < bits; ++q) set_bit(planes + static_cast<size_t>(q) * stride, i, (*next >> (bits - 1 - q)) & 1u);
+      }
+    });
+    block += plan.bytes;
+  }
+}
+
+void read_entropy(const SliceCode& code, std::span<const uint8_t> segment, const SegmentShape& shape, CodeList& out) {
+  const quant::GaussianStep& step = *code.step;
+  uint64_t at = uint64_t{4} * shape.n_blocks;
+  std::vector<uint8_t> low;
+  for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+    if (word_at(segment, b) == 0) continue;
     const uint32_t n = shape.block_length(b);
-    const size_t first = c.low.size();
-    c.low.resize(first + n);
-    if (step.raw_bits > 0) unpack_low_bits(segment.data() + at, n, step.raw_bits, c.low.data() + first);
+    const size_t first = low.size();
+    low.resize(first + n);
+    if (step.raw_bits > 0) unpack_low_bits(segment.data() + at, n, step.raw_bits, low.data() + first);
     at += static_cast<uint64_t>(step.raw_bits) * kernels::plane_bytes(n);
   }
-  c.symbols.resize(c.low.size());
+  std::vector<uint8_t> symbols(low.size());
   const uint32_t flush = load_u32(segment.data() + at);
-  coding::rans_decode(table, segment.subspan(at + 4, flush), c.symbols, at + 4);
-  for (at += 4 + flush; at + 2 <= segment.size(); at += 2)
-    c.escapes.push_back(static_cast<int16_t>(load_u16(segment.data() + at)));
-  return c;
+  coding::rans_decode(*code.decode, segment.subspan(at + 4, flush), symbols, at + 4);
+  at += 4 + flush;
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (symbols[i] == step.escape_symbol) {
+      out.escapes.push_back({i, static_cast<int16_t>(load_u16(segment.data() + at))});
+      at += 2;
+    }
+    const uint32_t u = static_cast<uint32_t>(symbols[i]) << step.raw_bits | low[i];
+    out.codes.push_back(symbols[i] == step.escape_symbol ? kEscapeCode : static_cast<uint16_t>(u));
+  }
+}
+
+void write_entropy(const SliceCode& code, const CodeList& codes, std::span<const uint8_t> words, const SegmentShape& shape,
+                   std::vector<uint8_t>& segment) {
+  const quant::GaussianStep& step = *code.step;
+  uint64_t raw = 0;
+  for (uint32_t b = 0; b < shape.n_blocks; ++b)
+    raw += word_at(words, b) == 0 ? 0 : static_cast<uint64_t>(step.raw_bits) * kernels::plane_bytes(shape.block_length(b));
+  const size_t n = codes.codes.size();
+  segment.assign(words.size() + raw + 4 + coding::rans_max_bytes(n) + 2 * codes.escapes.size(), 0);
+  std::copy(words.begin(), words.end(), segment.begin());
+  uint64_t at = words.size();
+  std::vector<uint8_t> symbols(n);
+  std::vector<uint16_t> low(n);
+  for (size_t i = 0; i < n; ++i) {
+    const uint16_t u = codes.codes[i];
+    symbols[i] = static_cast<uint8_t>(u == kEscapeCode ? step.escape_symbol : u >> step.raw_bits);
+    low[i] = u == kEscapeCode ? uint16_t{0} : u;
+  }
+  size_t first = 0;
+  for (uint32_t b = 0; b < shape.n_blocks; ++b) {
+    if (word_at(words, b) == 0) continue;
+    const uint32_t length = shape.block_length(b);
+    if (step.raw_bits > 0) pack_low_bits(low.data() + first, length, step.raw_bits, segment.data() + at);
+    at += static_cast<uint64_t>(step.raw_bits) * kernels::plane_bytes(length);
+    first += length;
+  }
+  const auto flush = coding::rans_encode(*code.encode, symbols, std::span(segment).subspan(at + 4));
+  store_u32(segment.data() + at, static_cast<uint32_t>(flush.size()));
+  std::memmove(segment.data() + at + 4, flush.data(), flush.size());
+  at += 4 + flush.size();
+  for (const Escape& e : codes.escapes) {
+    store_u16(segment.data() + at, static_cast<uint16_t>(e.index));
+    at += 2;
+  }
+  segment.resize(at);
+}
+
+// Calls fn(group, number) for every code of a class, in order.
+template <class Fn>
+void for_each_of_class(std::span<const CodeGroup> groups, uint32_t packets, uint32_t residue, const Fn& fn) {
+  uint64_t number = residue;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const uint64_t end = groups[g].first + groups[g].count;
+    for (; number < end; number += packets) fn(g, number);
+  }
+}
+
+const Escape& escape_at(const std::vector<Escape>& escapes, uint64_t place) {
+  return *std::lower_bound(escapes.begin(), escapes.end(), place, [](const Escape& e, uint64_t p) { return e.place < p; });
 }
 
 }  // namespace
@@ -110,147 +207,127 @@ void unpack_low_bits(const uint8_t* planes, size_t n, int bits, uint8_t* codes) 
   }
 }
 
-void split_fixed(uint32_t rate, std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
-                 std::vector<std::vector<uint8_t>>& out) {
-  out.assign(slices, {});
-  for (uint32_t p = 0; p < slices; ++p) {
-    BitAppender bits(out[p]);
-    const uint8_t* block = segment.data() + uint64_t{4} * shape.n_blocks;
-    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-      const EdenPlan plan = eden_plan(shape.block_length(b), rate);
-      if (load_u32(segment.data() + 4 * b) == 0) continue;  // no planes
-      for_slice_codes(plan, block, slices, p, [&](const uint8_t* planes, uint32_t i, size_t stride, int n_bits) {
-        for (int q = 0; q < n_bits; ++q) bits.put(bit_at(planes + static_cast<size_t>(q) * stride, i) ? 1 : 0);
-      });
-      block += plan.bytes;
-    }
-  }
+EdenPlan SliceCode::plan(uint32_t length) const {
+  if (step == nullptr) return eden_plan(length, rate);
+  EdenPlan p;
+  p.length = p.kept = length;
+  return p;
 }
 
-void merge_fixed(uint32_t rate, std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words,
-                 const SegmentShape& shape, std::span<uint8_t> segment) {
-  std::copy(words.begin(), words.end(), segment.begin());
-  const uint32_t n_slices = static_cast<uint32_t>(slices.size());
-  for (uint32_t p = 0; p < n_slices; ++p) {
-    if (slices[p].data() == nullptr) continue;  // lost; one that arrived may be empty
-    BitTaker bits(slices[p]);
-    uint8_t* block = segment.data() + uint64_t{4} * shape.n_blocks;
-    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-      const EdenPlan plan = eden_plan(shape.block_length(b), rate);
-      if (load_u32(words.data() + 4 * b) == 0) continue;
-      for_slice_codes(plan, block, n_slices, p, [&](uint8_t* planes, uint32_t i, size_t stride, int n_bits) {
-        for (int q = 0; q < n_bits; ++q) set_bit(planes + static_cast<size_t>(q) * stride, i, bits.get());
-      });
-      block += plan.bytes;
-    }
-    if (bits.bytes() != slices[p].size())
-      fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": bytes after a packet's last code");
-  }
+void read_codes(const SliceCode& code, std::span<const uint8_t> segment, const SegmentShape& shape, CodeList& out) {
+  out.codes.clear();
+  out.escapes.clear();
+  code.step == nullptr ? read_fixed(code, segment, shape, out) : read_entropy(code, segment, shape, out);
 }
 
-void split_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode,
-                   const coding::RansDecodeTable& decode, std::span<const uint8_t> segment, const SegmentShape& shape,
-                   uint32_t slices, std::vector<std::vector<uint8_t>>& out) {
-  const EntropyCodes all = read_segment(step, decode, segment, shape);
-  std::vector<uint32_t> escape_index(all.symbols.size());
-  uint32_t escapes = 0;
-  for (size_t i = 0; i < all.symbols.size(); ++i) {
-    escape_index[i] = escapes;
-    if (all.symbols[i] == step.escape_symbol) ++escapes;
-  }
-  out.assign(slices, {});
-  for (uint32_t p = 0; p < slices; ++p) {
-    std::vector<uint8_t> symbols;
-    std::vector<int16_t> own_escapes;
-    BitAppender bits(out[p]);
-    size_t block_first = 0;
-    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-      if (load_u32(segment.data() + 4 * b) == 0) continue;
-      const uint32_t n = shape.block_length(b);
-      for (uint32_t j = slice_start(n, slices, p); j < slice_start(n, slices, p + 1); ++j) {
-        const size_t i = block_first + j;
-        symbols.push_back(all.symbols[i]);
-        if (all.symbols[i] == step.escape_symbol && escape_index[i] < all.escapes.size())
-          own_escapes.push_back(all.escapes[escape_index[i]]);
-        for (int q = 0; q < step.raw_bits; ++q) bits.put((all.low[i] >> q) & 1);
-      }
-      block_first += n;
-    }
-    std::vector<uint8_t> room(coding::rans_max_bytes(symbols.size()));
-    const auto flush = coding::rans_encode(encode, symbols, room);
-    const size_t at = out[p].size();
-    out[p].resize(at + 4 + flush.size() + 2 * own_escapes.size());
-    store_u32(out[p].data() + at, static_cast<uint32_t>(flush.size()));
-    std::copy(flush.begin(), flush.end(), out[p].begin() + static_cast<ptrdiff_t>(at + 4));
-    for (size_t e = 0; e < own_escapes.size(); ++e) {
-      store_u16(out[p].data() + at + 4 + flush.size() + 2 * e, static_cast<uint16_t>(own_escapes[e]));
-    }
-  }
+void write_codes(const SliceCode& code, const CodeList& codes, std::span<const uint8_t> words, const SegmentShape& shape,
+                 std::vector<uint8_t>& segment) {
+  code.step == nullptr ? write_fixed(code, codes, words, shape, segment) : write_entropy(code, codes, words, shape, segment);
 }
 
-uint64_t merge_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode,
-                       const coding::RansDecodeTable& decode, std::span<const std::span<const uint8_t>> slices,
-                       std::span<const uint8_t> words, const SegmentShape& shape, std::span<uint8_t> segment) {
-  const uint32_t n_slices = static_cast<uint32_t>(slices.size());
-  size_t coded = 0;
-  for (uint32_t b = 0; b < shape.n_blocks; ++b) coded += load_u32(words.data() + 4 * b) == 0 ? 0 : shape.block_length(b);
-  // Missing codes: index 0 (symbol of u = index_bias), which every table has.
-  std::vector<uint8_t> symbols(coded, static_cast<uint8_t>(static_cast<uint32_t>(step.index_bias) >> step.raw_bits));
-  std::vector<uint16_t> low(coded, static_cast<uint16_t>(static_cast<uint32_t>(step.index_bias) & ((1u << step.raw_bits) - 1)));
-  std::vector<int16_t> escape_at(coded, 0);
-  for (uint32_t p = 0; p < n_slices; ++p) {
-    if (slices[p].data() == nullptr) continue;  // lost; one that arrived may be empty
-    BitTaker bits(slices[p]);
-    std::vector<size_t> places;
-    size_t block_first = 0;
-    for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-      if (load_u32(words.data() + 4 * b) == 0) continue;
-      const uint32_t n = shape.block_length(b);
-      for (uint32_t j = slice_start(n, n_slices, p); j < slice_start(n, n_slices, p + 1); ++j) {
-        places.push_back(block_first + j);
-        uint32_t v = 0;
-        for (int q = 0; q < step.raw_bits; ++q) v |= bits.get() << q;
-        low[block_first + j] = static_cast<uint16_t>(v);
-      }
-      block_first += n;
-    }
-    ByteReader r(slices[p].subspan(bits.bytes()), "packet", bits.bytes());
-    if (r.remaining() < 4) fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": a packet ends before its flush");
-    const uint32_t flush = r.u32("length of the flush");
-    if (flush > r.remaining())
-      fail(ErrorCode::kCorruptData, "byte ", bits.bytes(), ": a packet's flush of ", flush, " bytes passes its end");
-    std::vector<uint8_t> own(places.size());
-    coding::rans_decode(decode, r.take(flush, "flush"), own, bits.bytes() + 4);
-    for (size_t i = 0; i < places.size(); ++i) {
-      symbols[places[i]] = own[i];
-      if (own[i] != step.escape_symbol) continue;
-      if (r.remaining() < 2) fail(ErrorCode::kCorruptData, "byte ", slices[p].size(), ": an escape of a packet is missing");
-      escape_at[places[i]] = r.i16("escape");
-    }
-    if (!r.at_end())
-      fail(ErrorCode::kCorruptData, "byte ", slices[p].size() - r.remaining(), ": bytes after a packet's last escape");
-  }
-  std::copy(words.begin(), words.end(), segment.begin());
-  uint64_t at = uint64_t{4} * shape.n_blocks;
-  size_t first = 0;
+int CodeGroup::width(uint64_t number) const {
+  if (code.step != nullptr) return code.step->raw_bits;
+  const uint64_t local = number - first;
+  const uint64_t block = std::min<uint64_t>(local / plan.kept, coded_blocks - 1);
+  const EdenPlan& its = block + 1 == coded_blocks ? last_plan : plan;
+  return its.parts[local - block * plan.kept < its.parts[0].n ? 0 : 1].bits;
+}
+
+CodeGroup code_group(const SliceCode& code, std::span<const uint8_t> words, const SegmentShape& shape, uint64_t first) {
+  CodeGroup group{code, first, 0, 0, {}, {}};
+  group.plan = code.plan(shape.block_length(0));
   for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-    if (load_u32(words.data() + 4 * b) == 0) continue;
-    const uint32_t n = shape.block_length(b);
-    if (step.raw_bits > 0) pack_low_bits(low.data() + first, n, step.raw_bits, segment.data() + at);
-    at += static_cast<uint64_t>(step.raw_bits) * kernels::plane_bytes(n);
-    first += n;
+    if (word_at(words, b) == 0) continue;
+    group.last_plan = code.plan(shape.block_length(b));
+    group.count += group.last_plan.kept;
+    ++group.coded_blocks;
   }
-  const auto flush = coding::rans_encode(encode, symbols, segment.subspan(at + 4));
-  store_u32(segment.data() + at, static_cast<uint32_t>(flush.size()));
-  std::memmove(segment.data() + at + 4, flush.data(), flush.size());
-  at += 4 + flush.size();
-  for (size_t i = 0; i < coded; ++i) {
-    if (symbols[i] != step.escape_symbol) continue;
-    if (at + 2 > segment.size()) fail(ErrorCode::kCorruptData, "byte ", at, ": more escapes than a block of its norm can have");
-    store_u16(segment.data() + at, static_cast<uint16_t>(escape_at[i]));
-    at += 2;
+  return group;
+}
+
+void first_numbers(const CodeGroup& group, std::span<const uint8_t> words, std::span<uint64_t> first) {
+  uint64_t number = group.first;
+  for (uint32_t b = 0; b < first.size(); ++b) {
+    first[b] = number;
+    if (word_at(words, b) != 0) number += group.plan.kept;  // the last coded block, which may be longer, has none behind it
   }
-  return at;
+}
+
+std::vector<uint8_t> write_payload(std::span<const CodeGroup> groups, std::span<const CodeList> codes, uint32_t packets,
+                                   uint32_t residue) {
+  std::vector<uint8_t> payload;
+  BitAppender bits(payload);
+  std::vector<std::pair<const SliceCode*, uint8_t>> symbols;
+  std::vector<int16_t> escapes;
+  for_each_of_class(groups, packets, residue, [&](size_t g, uint64_t number) {
+    const CodeGroup& group = groups[g];
+    const uint64_t place = number - group.first;
+    const uint16_t code = codes[g].codes[place];
+    const bool escaped = group.code.step != nullptr && code == kEscapeCode;
+    const int width = group.width(number);
+    bits.put(escaped ? 0u : code & ((1u << width) - 1), width);
+    if (group.code.step == nullptr) return;
+    const int symbol = escaped ? group.code.step->escape_symbol : code >> width;
+    symbols.emplace_back(&group.code, static_cast<uint8_t>(symbol));
+    if (escaped) escapes.push_back(escape_at(codes[g].escapes, place).index);
+  });
+  bits.finish();
+  if (symbols.empty()) return payload;
+  coding::RansSerialEncoder rans;
+  for (size_t i = symbols.size(); i-- > 0;) rans.put(*symbols[i].first->encode, symbols[i].second);
+  rans.finish(payload);
+  const size_t at = payload.size();
+  payload.resize(at + 2 * escapes.size());
+  for (size_t i = 0; i < escapes.size(); ++i) store_u16(payload.data() + at + 2 * i, static_cast<uint16_t>(escapes[i]));
+  return payload;
+}
+
+CodeList read_payload(std::span<const CodeGroup> groups, uint64_t total_codes, uint32_t packets, uint32_t residue,
+                      std::span<const uint8_t> payload) {
+  CodeList out;
+  out.codes.reserve((total_codes - residue + packets - 1) / packets);
+  BitTaker bits(payload);
+  bool has_symbols = false;
+  for_each_of_class(groups, packets, residue, [&](size_t g, uint64_t number) {
+    out.codes.push_back(static_cast<uint16_t>(bits.get(groups[g].width(number))));
+    has_symbols |= groups[g].code.step != nullptr;
+  });
+  ByteReader r(payload.subspan(bits.bytes()), "packet", bits.bytes());
+  if (has_symbols) {
+    coding::RansSerialDecoder rans(payload.subspan(bits.bytes()), bits.bytes());
+    size_t k = 0;
+    for_each_of_class(groups, packets, residue, [&](size_t g, uint64_t) {
+      const quant::GaussianStep* const step = groups[g].code.step;
+      uint16_t& code = out.codes[k++];
+      if (step == nullptr) return;
+      const int symbol = rans.get(*groups[g].code.decode);
+      code = symbol == step->escape_symbol ? kEscapeCode : static_cast<uint16_t>(symbol << step->raw_bits | code);
+      if (symbol == step->escape_symbol) out.escapes.push_back({k - 1, 0});
+    });
+    r.skip(rans.finish(), "flush");
+  }
+  if (r.remaining() != 2 * out.escapes.size()) {
+    fail(ErrorCode::kCorruptData, "byte ", r.offset(), ": ", r.remaining(), " bytes for the ", out.escapes.size(),
+         " escapes of a packet");
+  }
+  for (Escape& e : out.escapes) e.index = r.i16("escape");
+  return out;
+}
+
+void gather_codes(const CodeGroup& group, std::span<const CodeList> packets, CodeList& out) {
+  // Index 0, which every table has.
+  const uint16_t missing = group.code.step == nullptr ? uint16_t{0} : static_cast<uint16_t>(group.code.step->index_bias);
+  out.codes.resize(group.count);
+  out.escapes.clear();
+  for (uint64_t i = 0; i < group.count; ++i) {
+    const uint64_t number = group.first + i;
+    const CodeList& packet = packets[number % packets.size()];
+    const uint64_t place = number / packets.size();
+    const uint16_t code = packet.codes.empty() ? missing : packet.codes[place];
+    out.codes[i] = code;
+    if (group.code.step != nullptr && code == kEscapeCode)
+      out.escapes.push_back({i, escape_at(packet.escapes, place).index});
+  }
 }
 
 }  // namespace kpd::gradient

@@ -1,11 +1,15 @@
-// gradient: EDEN's codes cut into packet slices and put together again (docs/format/gradient.md, "Packets"), and the planes of
-// raw low bits. Private.
+// gradient: EDEN's codes as packets carry them (docs/format/gradient.md, "Packets"), and the planes of raw low bits. Private.
+//
+// The codes of a message are numbered: groups (a segment's blocks) in order, blocks with a non-zero word in order, the codes of
+// a block in the order of section 7 or 8. Of P packets each carries the numbers that are alike modulo P, its *class*, so that
+// any loss takes the same share of every block, as nearly as whole codes allow.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "gradient/eden.h"
 #include "gradient/segment_codec.h"
 #include "kpd/coding/rans.h"
 #include "kpd/quant/gaussian_step.h"
@@ -16,22 +20,53 @@ namespace kpd::gradient {
 void pack_low_bits(const uint16_t* codes, size_t n, int bits, uint8_t* planes);
 void unpack_low_bits(const uint8_t* planes, size_t n, int bits, uint8_t* codes);
 
-// A slice of a fixed-rate segment: for each non-zero block in order, its codes in order, each as its part's number of bits, one
-// bit stream, least significant bit first, sign bit first, then the magnitude's most significant bit.
-void split_fixed(uint32_t rate, std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
-                 std::vector<std::vector<uint8_t>>& out);
-// `segment` is zeroed and has the segment's size.
-void merge_fixed(uint32_t rate, std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words,
-                 const SegmentShape& shape, std::span<uint8_t> segment);
+// What the codes of a segment are (SegmentCodec::slice_code). Fixed: a code of b bits is sign * 2^(b - 1) + magnitude code.
+// Entropy: u = index + bias, or an escape.
+struct SliceCode {
+  uint32_t rate = 0;                          // fixed
+  const quant::GaussianStep* step = nullptr;  // entropy; else null, as the tables
+  const coding::RansEncodeTable* encode = nullptr;
+  const coding::RansDecodeTable* decode = nullptr;
+  EdenPlan plan(uint32_t length) const;  // how many codes a block has, and, fixed, how many bits each
+};
 
-// A slice of an entropy-coded segment: the raw bits of its codes as one bit stream (code by code, least significant bit first),
-// the length of the flush (u32), a rANS flush of its own, its escapes (i16).
-void split_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode,
-                   const coding::RansDecodeTable& decode, std::span<const uint8_t> segment, const SegmentShape& shape,
-                   uint32_t slices, std::vector<std::vector<uint8_t>>& out);
-// Returns the segment's bytes; `segment` has room for the most.
-uint64_t merge_entropy(const quant::GaussianStep& step, const coding::RansEncodeTable& encode,
-                       const coding::RansDecodeTable& decode, std::span<const std::span<const uint8_t>> slices,
-                       std::span<const uint8_t> words, const SegmentShape& shape, std::span<uint8_t> segment);
+inline constexpr uint16_t kEscapeCode = 0xffff;  // no u is as large
+struct Escape {
+  uint64_t place = 0;  // in the list of codes
+  int16_t index = 0;
+};
+struct CodeList {
+  std::vector<uint16_t> codes;
+  std::vector<Escape> escapes;  // one for each kEscapeCode, in order
+};
+
+// The codes of a segment that decodes, and a segment that decodes to them; `words` are the blocks' scale words.
+void read_codes(const SliceCode& code, std::span<const uint8_t> segment, const SegmentShape& shape, CodeList& out);
+void write_codes(const SliceCode& code, const CodeList& codes, std::span<const uint8_t> words, const SegmentShape& shape,
+                 std::vector<uint8_t>& segment);
+
+// Where a group's codes stand among the message's.
+struct CodeGroup {
+  SliceCode code;
+  uint64_t first = 0, count = 0;  // numbers
+  uint32_t coded_blocks = 0;      // with a non-zero word
+  EdenPlan plan, last_plan;       // of a coded block, of the last one
+  // The number of bits of code `number` in the bit string.
+  int width(uint64_t number) const;
+};
+// `first` is the number of the group's first code.
+CodeGroup code_group(const SliceCode& code, std::span<const uint8_t> words, const SegmentShape& shape, uint64_t first);
+// The number of the first code of each block of the group, as SliceMask wants them.
+void first_numbers(const CodeGroup& group, std::span<const uint8_t> words, std::span<uint64_t> first);
+
+// A packet's payload: the codes of class `residue` modulo `packets`: one bit string of the codes of groups in order (fixed: all
+// their bits, entropy: raw low bits; least significant first), one serial rANS flush of the symbols, the escapes.
+std::vector<uint8_t> write_payload(std::span<const CodeGroup> groups, std::span<const CodeList> codes, uint32_t packets,
+                                   uint32_t residue);
+// Code k of the result has the number residue + k * packets. Throws Error(kCorruptData).
+CodeList read_payload(std::span<const CodeGroup> groups, uint64_t total_codes, uint32_t packets, uint32_t residue,
+                      std::span<const uint8_t> payload);
+// A group's codes from packets by class; where packet.codes is empty its packet is lost and its codes become valid ones.
+void gather_codes(const CodeGroup& group, std::span<const CodeList> packets, CodeList& out);
 
 }  // namespace kpd::gradient

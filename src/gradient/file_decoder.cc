@@ -43,7 +43,7 @@ void FileDecoder::Impl::open(size_t index) {
   ByteReader r(stream, name);
   r.skip(record.offset, "earlier tensors");
   find_segments(r, unit, Limits{}, segments);
-  keys = tensor_keys(RunSecret::from_seed(info->seed), info->manifest_hash, MessageIds{}, unit.tensor, unit.params);
+  keys = tensor_keys(RunSecret::from_seed(info->seed), info->manifest_hash, info->ids, unit.tensor, unit.params);
   open_unit = index;
 }
 

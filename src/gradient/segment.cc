@@ -31,18 +31,12 @@ SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index) {
   return s;
 }
 
-uint32_t clear_missing(const SliceMask& mask, std::span<float> values) {
-  const uint32_t codes = static_cast<uint32_t>(values.size());
-  uint32_t arrived = 0;
-  for (uint32_t p = 0; p < mask.slices; ++p) {
-    const uint32_t first = slice_start(codes, mask.slices, p), last = slice_start(codes, mask.slices, p + 1);
-    if (mask.received[p] != 0) {
-      arrived += last - first;
-    } else {
-      std::fill(values.begin() + first, values.begin() + last, 0.0f);
-    }
+void clear_missing(const SliceMask& mask, uint32_t b, std::span<float> values) {
+  uint64_t packet = mask.first[b] % mask.packets;
+  for (float& v : values) {
+    if (mask.arrived[packet] == 0) v = 0;
+    packet = packet + 1 == mask.packets ? 0 : packet + 1;
   }
-  return arrived;
 }
 
 double SegmentCodec::decoded_norm2(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys,
@@ -51,15 +45,6 @@ double SegmentCodec::decoded_norm2(std::span<const uint8_t> src, const SegmentSh
   const std::span<float> values(scratch.unscaled.data(), shape.elements);
   decode(src, shape, keys, 1.0f, false, values, scratch);
   return kernels::magnitude(values.data(), values.size()).sum_squares;
-}
-
-void SegmentCodec::split(std::span<const uint8_t>, const SegmentShape&, uint32_t, std::vector<std::vector<uint8_t>>&) const {
-  fail(ErrorCode::kUnsupported, "this method has no packetized form; eden without dither and allocate has");
-}
-
-void SegmentCodec::merge(std::span<const std::span<const uint8_t>>, std::span<const uint8_t>, const SegmentShape&,
-                         std::vector<uint8_t>&) const {
-  fail(ErrorCode::kUnsupported, "this method has no packetized form; eden without dither and allocate has");
 }
 
 void SegmentCodec::decode_rotated(std::span<const uint8_t>, const SegmentShape&, const TensorKeys&, float, std::span<float>,

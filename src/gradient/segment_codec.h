@@ -28,17 +28,17 @@ inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rot
 inline constexpr int kMostRounds = 6;        // that a record may ask for
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
-// Which slices of a segment's codes arrived (packets). Slice p of a block with k codes is codes [k p / slices, k (p + 1) /
-// slices).
+struct SliceCode;  // gradient/eden_slices.h
+
+// Which codes of a segment arrived (packets): code j of block b those of packet (first[b] + j) mod packets.
 struct SliceMask {
-  uint32_t slices = 1;
-  const uint8_t* received = nullptr;  // [slices], nonzero: arrived
+  uint32_t packets = 1;
+  const uint8_t* arrived = nullptr;  // [packets], nonzero: arrived
+  const uint64_t* first = nullptr;   // [n_blocks]
+  double scale = 1;                  // of every block: packets sent / packets arrived
 };
-inline uint32_t slice_start(uint32_t codes, uint32_t slices, uint32_t p) {
-  return static_cast<uint32_t>(uint64_t{codes} * p / slices);
-}
-// Sets the values of missing slices to 0; returns how many codes arrived.
-uint32_t clear_missing(const SliceMask& mask, std::span<float> values);
+// Sets the values of block b's codes that are missing to 0.
+void clear_missing(const SliceMask& mask, uint32_t b, std::span<float> values);
 
 // Where a segment lies in its tensor.
 struct SegmentShape {
@@ -49,8 +49,7 @@ struct SegmentShape {
   uint32_t block = 4096;  // B
   // Encoding with kFlagAllocate only: the rate of each block, in units of kRateUnit bits; null: all have the tensor's rate.
   const uint8_t* block_rates = nullptr;
-  // Decoding only: codes that did not arrive count as 0 and the block's scale is divided by the share that did; null: all
-  // arrived.
+  // Decoding only: codes that did not arrive count as 0 and the block's scale is multiplied; null: all arrived.
   const SliceMask* received = nullptr;
   uint32_t block_offset(uint32_t i) const { return i * block; }
   uint32_t block_length(uint32_t i) const {
@@ -140,13 +139,8 @@ class SegmentCodec {
   // finds wrong. May be infinite.
   virtual double decoded_norm2(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys,
                                Scratch& scratch) const;
-  // Packets (kpd/gradient/packets.h): the codes of a segment cut into slices over all its blocks, each readable alone, and
-  // back. A slice that is missing is an empty span; its codes become arbitrary valid ones (the decoder's mask zeroes them).
-  // `words` are the scale words (4 bytes a block), which travel apart. Methods that cannot throw Error(kUnsupported).
-  virtual void split(std::span<const uint8_t> segment, const SegmentShape& shape, uint32_t slices,
-                     std::vector<std::vector<uint8_t>>& out) const;
-  virtual void merge(std::span<const std::span<const uint8_t>> slices, std::span<const uint8_t> words,
-                     const SegmentShape& shape, std::vector<uint8_t>& segment) const;
+  // Packets (kpd/gradient/packets.h): what this method's codes are; null: it has no packetized form.
+  virtual const SliceCode* slice_code() const { return nullptr; }
 
   // For codes with a shared rotation (kFlagDither): acc += weight * the decoded values in the rotated domain, before the
   // inverse transform; finish_rotated() then makes dst = (or +=) R^-1 acc once for all clients. Others throw

@@ -16,14 +16,14 @@ using namespace testing;
 
 constexpr uint64_t kCount = 9000;  // block 64: three groups
 constexpr MessageIds kIds{1, 2, 3, 4, 5};
-constexpr size_t kPacketHead = 12;
+constexpr size_t kPacketHead = 8;
 
 PacketSet packets_of(const std::string& spec, const std::vector<float>& x) {
   Encoder e(one_tensor(x.size()), Codec::parse(spec), RunSecret::from_seed(7));
   const TensorView view{std::span<const float>(x)};
   Bytes b(e.max_bytes());
   b.resize(e.encode_message({&view, 1}, kIds, b));
-  return packetize(b, 64, "hostile");
+  return packetize(b, RunSecret::from_seed(7), 64, "hostile");
 }
 
 struct Result {
@@ -62,7 +62,9 @@ TEST(CorruptPackets, ControlPart) {
   for (const char* spec : kSpecs) {
     SCOPED_TRACE(spec);
     const PacketSet good = packets_of(spec, x);
-    const size_t record = kMessageHeaderBytes, slices = record + kRecordBytes, words = slices + 4;
+    const size_t record = kMessageHeaderBytes, words = record + kRecordBytes;
+    const size_t packets = good.control.size() - kChecksumBytes - 4;
+    const uint32_t count = static_cast<uint32_t>(good.packets.size());
     const auto refused = [&](ErrorCode code, const std::string& part, size_t at, uint32_t v) {
       PacketSet set = good;
       store_u32(set.control.data() + at, v);
@@ -76,9 +78,10 @@ TEST(CorruptPackets, ControlPart) {
       }
     };
     refused(ErrorCode::kCorruptData, str("byte ", words + 4, ": scale word 2 has no exponent"), words + 4, 2);
-    refused(ErrorCode::kCorruptData, "byte ", slices, 0);
-    refused(ErrorCode::kCorruptData, "byte ", slices, 3);
-    refused(ErrorCode::kCorruptData, "byte ", slices, ~0u);
+    EXPECT_EQ(load_u32(good.control.data() + packets), count);
+    refused(ErrorCode::kCorruptData, str("byte ", packets, ": 0 packets for 9000 codes"), packets, 0);
+    refused(ErrorCode::kCorruptData, str("byte ", packets, ": 2251 packets"), packets, 9000 / 4 + 1);
+    refused(ErrorCode::kCorruptData, str("byte ", packets, ": 4294967295 packets"), packets, ~0u);
     refused(ErrorCode::kUnsupported, str("byte ", record, ": a tensor with exponent 5"), record + 12,
             load_u32(good.control.data() + record + 12) | 5u << 16);
     refused(ErrorCode::kUnsupported, str("byte ", record, ": this method has no packetized form"), record + 12,

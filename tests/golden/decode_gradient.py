@@ -277,7 +277,7 @@ def step_table(parameter, dither):
 
 # ---------------------------------------------------------------- 4 Random numbers
 
-SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER = 0, 4, 8, 9, 10, 11
+SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER, PACKETS = 0, 4, 8, 9, 10, 11, 20
 MASK = (1 << 32) - 1
 
 
@@ -935,85 +935,103 @@ class PayloadBits:
         return (self.at + 7) // 8
 
 
-def slice_range(codes, slices, p):
-    return codes * p // slices, codes * (p + 1) // slices
+class CodeGroup:
+    """A segment's blocks as packets see them: the numbers of their codes and how many bits each has."""
+
+    def __init__(self, index, record, blocks, words, first):
+        self.index, self.record, self.blocks, self.words, self.first = index, record, blocks, words, first
+        self.table = step_table(record["param"], False) if record["flags"] & 1 else None
+        self.kept, self.widths, self.largest = [], [], []
+        for block in blocks:
+            if self.table:
+                kept, parts = block.n, [(block.n, self.table.raw_bits)]
+                self.largest.append(float(self.table.largest))
+            else:
+                kept, parts = eden_fixed_parts(block.n, record["rate"])
+                self.largest.append(1.0 if record["rate"] <= 65536 else max(float(level_table(b)[-1]) for _, b in parts))
+            self.kept.append(kept)
+            self.widths.append(np.concatenate([np.full(count, b) for count, b in parts]))
+        self.coded = [np.zeros(n, dtype=F32) for n in self.kept]
+        self.count = sum(n for n, word in zip(self.kept, words) if word)
+
+    def of_class(self, residue, packets):
+        """(block, place) of each of its codes whose number is `residue` modulo `packets`."""
+        number, places = self.first, []
+        for k, word in enumerate(self.words):
+            if word:
+                places += [(k, i) for i in range((residue - number) % packets, self.kept[k], packets)]
+                number += self.kept[k]
+        return places
+
+    def fixed_value(self, k, i, code):
+        width = int(self.widths[k][i])
+        magnitude, negative = code & ((1 << (width - 1)) - 1), code >> (width - 1)
+        level = F32(1) if self.record["rate"] <= 65536 else level_table(width)[magnitude]
+        return -level if negative else level
+
+    def decode(self, keys, scale):
+        out = []
+        for k, (block, word) in enumerate(zip(self.blocks, self.words)):
+            if word == 0:
+                out.append(np.zeros(block.n, dtype=F32))
+                continue
+            y = self.coded[k]
+            if self.kept[k] < block.n:
+                start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+                y = np.zeros(block.n, dtype=F32)
+                y[(start + np.arange(self.kept[k])) % block.n] = self.coded[k]
+            bound = float(F32(self.largest[k]) + F32(self.table.step)) if self.table else self.largest[k]
+            out.append(finish_eden_block(y, self.record, keys, block, word, bound, scale))
+        return np.concatenate(out)
 
 
-def places_of(blocks, codes, words, slices, p):
-    """(block, code) of each code of slice p."""
-    return [(k, i) for k in range(len(blocks)) if words[k] != 0 for i in range(*slice_range(codes[k], slices, p))]
-
-
-def read_fixed_payload(record, parts, places, payload):
-    """The value of each code; `parts` are those of the blocks' plans."""
-    bits, values = PayloadBits(payload), []
-    widths = [np.concatenate([np.full(count, b) for count, b in plan]) for plan in parts]
-    for k, i in places:
-        sign, magnitude = bits.take(1)[0], 0
-        for bit in bits.take(widths[k][i] - 1):
-            magnitude = 2 * magnitude + bit
-        level = F32(1) if record["rate"] <= 65536 else level_table(int(widths[k][i]))[magnitude]
-        values.append(-level if sign else level)
-    require(bits.bytes_taken() == len(payload), "bytes after the last code of a payload")
-    return values
-
-
-def read_entropy_payload(table, places, payload):
-    """The value of each code, and whether it was escaped."""
+def read_payload(groups, residue, packets, payload):
+    """[(group, block, place, value)] of a packet's codes and [(group, block, |value|)] of the escaped ones."""
     bits = PayloadBits(payload)
-    low = [int(sum(bit << q for q, bit in enumerate(bits.take(table.raw_bits)))) for _ in places]
+    codes = []
+    for group in groups:
+        for k, i in group.of_class(residue, packets):
+            codes.append((group, k, i, int(sum(int(bit) << q for q, bit in enumerate(bits.take(int(group.widths[k][i])))))))
     r = Reader(payload, bits.bytes_taken())
-    rans = Rans(r.take(r.number("I")))
-    symbols = rans.run(table.frequencies[0], len(places))
-    rans.finish()
-    escaped = [s == table.escape for s in symbols]
-    values = [F32(r.number("h") * table.step) if e else table.values[(int(s) << table.raw_bits) + raw]
-              for e, s, raw in zip(escaped, symbols, low)]
+    values, escaped = [], []
+    if any(group.table for group, *_ in codes):
+        x = r.number("I")
+        require(x >= 65536, "a rANS state is below 65536")
+    symbols = []
+    for group, *_ in codes:
+        if not group.table:
+            symbols.append(None)
+            continue
+        s, start, slot = 0, 0, x & 4095
+        while slot >= start + group.table.frequencies[0][s]:
+            start += group.table.frequencies[0][s]
+            s += 1
+        x = group.table.frequencies[0][s] * (x >> 12) + slot - start
+        if x < 65536:
+            x = (x << 16) | r.number("H")
+        symbols.append(s)
+    require(all(s is None for s in symbols) or x == 65536, "a rANS state does not end at 65536")
+    for (group, k, i, code), s in zip(codes, symbols):
+        if s is None:
+            value = group.fixed_value(k, i, code)
+        elif s == group.table.escape:
+            value = F32(r.number("h") * group.table.step)
+            escaped.append((group, k, abs(float(value))))
+        else:
+            value = group.table.values[(s << group.table.raw_bits) + code]
+        values.append((group, k, i, value))
     require(r.left() == 0, "bytes after the last escape of a payload")
     return values, escaped
 
 
-def decode_group(record, keys, blocks, words, slices):
-    """slices: payload or None, one each. Returns the values of the group's blocks."""
-    entropy = bool(record["flags"] & 1)
-    table = step_table(record["param"], False) if entropy else None
-    plans = [(b.n, []) if entropy else eden_fixed_parts(b.n, record["rate"]) for b in blocks]
-    codes = [kept for kept, _ in plans]
-    coded = [np.zeros(n, dtype=F32) for n in codes]
-    if entropy:
-        largest = [float(table.largest)] * len(blocks)
-    else:
-        largest = [1.0 if record["rate"] <= 65536 else max(float(level_table(b)[-1]) for _, b in parts) for _, parts in plans]
-    arrived = [0] * len(blocks)
-    for p, payload in enumerate(slices):
-        if payload is None:
-            continue
-        places = places_of(blocks, codes, words, len(slices), p)
-        try:
-            if entropy:
-                values, escaped = read_entropy_payload(table, places, payload)
-            else:
-                values, escaped = read_fixed_payload(record, [parts for _, parts in plans], places, payload), [False] * len(places)
-        except Corrupt:
-            continue  # counts as lost
-        for (k, i), value, e in zip(places, values, escaped):
-            coded[k][i] = value
-            arrived[k] += 1
-            if e:
-                largest[k] = max(largest[k], abs(float(value)))
-    out = []
-    for k, (block, word) in enumerate(zip(blocks, words)):
-        if word == 0 or arrived[k] == 0:
-            out.append(np.zeros(block.n, dtype=F32))
-            continue
-        y = coded[k]
-        if codes[k] < block.n:
-            start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
-            y = np.zeros(block.n, dtype=F32)
-            y[(start + np.arange(codes[k])) % block.n] = coded[k]
-        bound = float(F32(largest[k]) + F32(table.step)) if entropy else largest[k]
-        out.append(finish_eden_block(y, record, keys, block, word, bound, codes[k] / arrived[k]))
-    return np.concatenate(out)
+def packet_classes(secret, ids, packets):
+    """The class of each packet: a permutation."""
+    own = derive(secret, ids, ids["client"], 0, 1)
+    words, classes = random_words(own, 0, 0, PACKETS, packets), list(range(packets))
+    for i in range(packets - 1):
+        j = i + (int(words[i]) * (packets - i) >> 32)
+        classes[i], classes[j] = classes[j], classes[i]
+    return classes
 
 
 def decode_packets(parts, secret):
@@ -1028,34 +1046,42 @@ def decode_packets(parts, secret):
     r.take(8)
     ids = {"run": r.number("Q"), "round": r.number("Q"), "client": r.number("Q")}
     r.at, r.end = header, len(control) - 4
-    tensors, groups = [], []  # a group: [tensor, blocks, words, number of slices]
+    tensors, groups, codes = [], [], 0
     for index in range(n_tensors):
         record = read_record(r)
         check_record(record)
         require(record["exponent"] == 0 and (record["method"] == 0 or (record["method"] == 2 and not record["flags"] & 6)), "cannot be packetized")
         segments = segments_of(record["count"], 1 << record["log2_block"])
         tensors.append({"record": record, "keys": keys_of(secret, ids, index, record), "parts": []})
-        if record["method"] == 0:
-            tensors[-1]["parts"] = [decode_float32(r, record, None, blocks) for blocks in segments]
-            continue
-        slices = r.number("I")
-        elements = min(record["count"], 64 << record["log2_block"])
-        require(slices & (slices - 1) == 0 and 1 <= slices <= min(4096, 1 << (elements // 16).bit_length()), "number of slices")
         for blocks in segments:
-            words = [check_word(r.number("I")) for _ in blocks]
-            groups.append([index, blocks, words, slices if any(words) else 0])
+            if record["method"] == 0:
+                tensors[-1]["parts"].append(decode_float32(r, record, None, blocks))
+                continue
+            groups.append(CodeGroup(index, record, blocks, [check_word(r.number("I")) for _ in blocks], codes))
+            codes += groups[-1].count
+    count = r.number("I")
+    require(count == 0 if codes == 0 else 1 <= count <= max(1, codes // 4), "number of packets")
     require(r.left() == 0, "bytes before the tag")
-    order = [(g, t // (4096 // group[3])) for t in range(4096) for g, group in enumerate(groups) if group[3] and t % (4096 // group[3]) == 0]
-    payloads = {}
+    classes, arrived = packet_classes(secret, ids, count), set()
     for packet in parts[1:]:
-        if len(packet) < 16 or zlib.crc32(packet[:-4]) != struct.unpack("<I", packet[-4:])[0]:
+        if len(packet) < 12 or zlib.crc32(packet[:-4]) != struct.unpack("<I", packet[-4:])[0]:
             continue
-        its_tag, index, count = struct.unpack("<III", packet[:12])
-        if its_tag == tag and count == len(order) and index < count:
-            payloads.setdefault(order[index], packet[12:-4])
-    for g, (index, blocks, words, slices) in enumerate(groups):
-        t = tensors[index]
-        t["parts"].append(decode_group(t["record"], t["keys"], blocks, words, [payloads.get((g, p)) for p in range(slices)]))
+        its_tag, index = struct.unpack("<II", packet[:8])
+        if its_tag != tag or index >= count or index in arrived:
+            continue
+        try:
+            values, escaped = read_payload(groups, classes[index], count, packet[8:-4])
+        except Corrupt:
+            continue  # counts as lost
+        arrived.add(index)
+        for group, k, i, value in values:
+            group.coded[k][i] = value
+        for group, k, magnitude in escaped:
+            group.largest[k] = max(group.largest[k], magnitude)
+    require(count == 0 or arrived, "no packet arrived: the message is lost")
+    for group in groups:
+        t = tensors[group.index]
+        t["parts"].append(group.decode(t["keys"], count / len(arrived) if count else 1.0))
     # Added to an accumulator of zeros, as packets always are: no value is -0.
     return [(f"tensor {i}", np.concatenate([np.zeros(0, dtype=F32), *t["parts"]]) + F32(0)) for i, t in enumerate(tensors)]
 

@@ -96,7 +96,7 @@ std::vector<uint8_t> make_streamed(Encoder& encoder, const std::vector<TensorVie
 }
 
 std::vector<uint8_t> make_packets(const std::vector<uint8_t>& message) {
-  const PacketSet set = packetize(message, 64);
+  const PacketSet set = packetize(message, RunSecret::from_seed(kSecretSeed), 64);
   std::vector<std::vector<uint8_t>> parts = {set.control};
   for (size_t p = 0; p < set.packets.size(); ++p) {
     if (p % 3 != 1) parts.push_back(set.packets[p]);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli.h"
 #include "codec_options.h"
 #include "files.h"
 #include "kpd/base/rng.h"
@@ -22,7 +21,7 @@ class MessageChannel final : public Channel {
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
         message_(encoder_.max_bytes()) {}
 
-  void send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
+  bool send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
             CodecFigures& figures) override {
     const gradient::MessageIds ids = message_ids(trial, client);
     gradient::EncodeReport encoded;
@@ -34,6 +33,7 @@ class MessageChannel final : public Channel {
     figures.reseeded += encoded.reseeded;
     figures.over_limit += encoded.over_limit;
     figures.saturated += decoded.saturated;
+    return true;
   }
   double limit_vnmse() const override { return limit_; }
 
@@ -45,21 +45,21 @@ class MessageChannel final : public Channel {
   std::vector<uint8_t> message_;
 };
 
-constexpr uint64_t kMinPackets = 64;
-constexpr uint32_t kMinPayloadBytes = 64, kMaxPayloadBytes = 1200;
 constexpr uint64_t kLossDomain = 0x6c6f7373ull;  // keeps the choice of lost packets apart from other uses of the seed
 
-// Which of n packets are lost: exactly round(fraction * n). A burst is one run, which may wrap around.
+// Which of n packets are lost: each with the probability `fraction`; or a burst, one run of fraction * n in the mean, which may
+// wrap around.
 std::vector<uint8_t> lost_packets(const LossPlan& loss, uint64_t n, CounterRng& rng) {
-  const auto n_lost = static_cast<uint64_t>(std::llround(loss.fraction * static_cast<double>(n)));
   std::vector<uint8_t> lost(n, 0);
-  if (loss.burst) {
-    const uint64_t start = rng.next_below(n);
-    for (uint64_t i = 0; i < n_lost; ++i) lost[(start + i) % n] = 1;
+  if (!loss.burst) {
+    for (uint8_t& l : lost) l = rng.next_double() < loss.fraction ? 1 : 0;
     return lost;
   }
-  std::fill(lost.begin(), lost.begin() + static_cast<ptrdiff_t>(n_lost), uint8_t{1});
-  for (uint64_t i = n - 1; i > 0; --i) std::swap(lost[i], lost[rng.next_below(i + 1)]);
+  const double expected = loss.fraction * static_cast<double>(n);
+  const double whole = std::floor(expected);
+  const auto n_lost = static_cast<uint64_t>(whole) + (rng.next_double() < expected - whole ? 1 : 0);
+  const uint64_t start = n > 0 ? rng.next_below(n) : 0;
+  for (uint64_t i = 0; i < n_lost; ++i) lost[(start + i) % n] = 1;
   return lost;
 }
 
@@ -72,25 +72,16 @@ class PacketChannel final : public Channel {
         limit_(codec.limit_vnmse()),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
-        message_(encoder_.max_bytes()) {
-    // A group of 64 blocks is divided by the share that arrived of it; 64 packets a group keep that share near the whole's.
-    const uint64_t group_elements = uint64_t{64} << codec.params().log2_block;
-    const auto group = static_cast<double>(std::min(plan.dim, group_elements));
-    payload_bytes_ =
-        static_cast<uint32_t>(std::clamp<double>(codec.bits() * group / 8 / kMinPackets, kMinPayloadBytes, kMaxPayloadBytes));
-  }
+        message_(encoder_.max_bytes()) {}
 
-  void send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
+  bool send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
             CodecFigures& figures) override {
     const gradient::MessageIds ids = message_ids(trial, client);
     gradient::EncodeReport encoded;
     const uint64_t bytes = encoder_.encode_message(tensor_views(manifest_, x), ids, message_, &encoded);
-    const gradient::PacketSet set = gradient::packetize(std::span(message_).first(bytes), manifest_, payload_bytes_);
+    const gradient::PacketSet set =
+        gradient::packetize(std::span(message_).first(bytes), manifest_, gradient::RunSecret::from_seed(seed_));
     const uint64_t n = set.packets.size();
-    if (n < kMinPackets) {
-      usage("--loss needs at least ", kMinPackets, " packets and a vector of ", x.size(), " numbers makes ", n,
-            "; use longer vectors or more bits");
-    }
     CounterRng rng(seed_ ^ kLossDomain, trial << 32 | client);
     const std::vector<uint8_t> lost = lost_packets(loss_, n, rng);
     std::vector<std::span<const uint8_t>> arrived;
@@ -99,8 +90,11 @@ class PacketChannel final : public Channel {
     }
     std::fill(received.begin(), received.end(), 0.0f);
     gradient::PacketReport decoded;
-    decoder_.decode_add(set.control, arrived, ids, 1.0f, tensor_spans<float>(manifest_, received), &decoded);
-    realised_loss_ = 1 - static_cast<double>(arrived.size()) / static_cast<double>(n);
+    const bool came = decoder_.decode_add(set.control, arrived, ids, 1.0f, tensor_spans<float>(manifest_, received), &decoded);
+    if (came) sent_by_arrived_ = n > 0 ? static_cast<double>(n) / static_cast<double>(arrived.size()) : 1;
+    figures.messages += 1;
+    figures.messages_lost += came ? 0 : 1;
+    figures.groups_lost += decoded.lost_groups.size();
     figures.packets += n;
     figures.packets_lost += n - arrived.size();
     figures.packet_overhead_bytes += set.overhead_bytes;
@@ -109,16 +103,16 @@ class PacketChannel final : public Channel {
     figures.reseeded += encoded.reseeded;
     figures.over_limit += encoded.over_limit;
     figures.saturated += decoded.saturated;
+    return came;
   }
-  double limit_vnmse() const override { return (1 + limit_) / (1 - realised_loss_) - 1; }
+  double limit_vnmse() const override { return (1 + limit_) * sent_by_arrived_ - 1; }
 
  private:
   LossPlan loss_;
   uint64_t seed_;
   gradient::Manifest manifest_;
   double limit_;
-  double realised_loss_ = 0;
-  uint32_t payload_bytes_ = kMaxPayloadBytes;
+  double sent_by_arrived_ = 1;
   gradient::Encoder encoder_;
   gradient::PacketDecoder decoder_;
   std::vector<uint8_t> message_;

@@ -13,9 +13,10 @@ class Channel {
  public:
   virtual ~Channel() = default;
   // Encodes x (all tensors back to back), sends it, decodes what arrived into received, and adds to the counts of `figures`.
-  virtual void send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
+  // False if nothing arrived.
+  virtual bool send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
                     CodecFigures& figures) = 0;
-  // Expected vnmse of the last send(), for large dimensions; NaN where the codec has no limit.
+  // Expected vnmse of the last send() that arrived, for large dimensions; NaN where the codec has no limit.
   virtual double limit_vnmse() const = 0;
 };
 

@@ -105,10 +105,10 @@ void check_options(const MeanArgs& args) {
     refuse_with_files(args.dim, "--dim");
     refuse_with_files(args.clients, "--clients");
     refuse_with_files(args.correlation, "--correlation");
-    for (const std::string& file : args.files) tensor_format("FILE", file);
+    for (const std::string& file : args.files) FileOptions{}.input("FILE", file);
   }
   if (!args.out.empty()) {
-    tensor_format("--out", args.out);
+    FileOptions{}.output("--out", args.out);
     if (parse_codecs(args.codecs).size() != 1) usage("--out holds one mean; give one --codec");
     for (const std::string& file : args.files) refuse_same_file("--out", args.out, file);
   }

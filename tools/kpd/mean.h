@@ -65,10 +65,12 @@ struct Speed {
 };
 
 struct CodecFigures {
-  std::vector<double> vnmse, nmse, limit;  // per trial
+  std::vector<double> vnmse, nmse, limit;  // per trial; NaN for one of which no message arrived
   uint64_t wire_bytes = 0, elements = 0;   // over all messages
   uint64_t packet_overhead_bytes = 0;      // of wire_bytes
-  uint64_t packets = 0, packets_lost = 0;
+  uint64_t packets = 0, packets_lost = 0;    // with loss
+  uint64_t messages = 0, messages_lost = 0;  // lost: nothing of it arrived; it is in no mean
+  uint64_t groups_lost = 0;                  // blocks of other messages of which nothing arrived
   uint64_t reseeded = 0, over_limit = 0, saturated = 0;
   std::vector<double> mean;  // with keep_mean
   std::optional<Speed> speed;
@@ -84,6 +86,7 @@ struct Estimate {
   double mean = 0;
   std::optional<double> standard_error;  // over trials; none for one trial
 };
+// Of those that are not NaN.
 Estimate estimate(std::span<const double> trials);
 
 // `kpd mean --comm`: every rank of an engine holds one vector; all take their mean by a pattern.

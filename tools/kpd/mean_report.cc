@@ -60,9 +60,9 @@ void add_error_columns(const MeanPlan& plan, MeanColumns& columns) {
        [](size_t, const CodecFigures& f) { return with_error(estimate(f.vnmse)); }},
       {{"vnmse_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.vnmse)); }},
       {{"limit_vnmse",
-        "limit",
+        loss ? "bound" : "limit",
         {},
-        loss ? "vnmse of the method for long vectors, for the share of packets that was lost"
+        loss ? "(1 + v) E[packets sent / arrived] - 1, with v the limit without loss, over messages of which something came"
              : "vnmse of the method for long vectors"},
        [](size_t, const CodecFigures& f) { return significant_cell(estimate(f.limit).mean, 5); }},
       {{"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
@@ -83,6 +83,11 @@ void add_loss_columns(MeanColumns& columns) {
          return Cell(fmt::format("{} of {}", f.packets_lost, f.packets), static_cast<double>(f.packets_lost));
        }},
       {{"packets", ""}, [](size_t, const CodecFigures& f) { return count_cell(f.packets); }},
+      {{"messages_lost", "messages", "lost"},
+       [](size_t, const CodecFigures& f) {
+         return Cell(fmt::format("{} of {}", f.messages_lost, f.messages), static_cast<double>(f.messages_lost));
+       }},
+      {{"messages", ""}, [](size_t, const CodecFigures& f) { return count_cell(f.messages); }},
   };
   columns.insert(columns.end(), counts.begin(), counts.end());
 }
@@ -203,6 +208,10 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
   fmt::print("{}", mean_table(plan, figures).render(format));
   for (size_t k = 0; k < figures.size(); ++k) {
     const CodecFigures& f = figures[k];
+    if (f.groups_lost > 0) {
+      fmt::print(out, "{}: {} groups of blocks of which nothing came, though something came of their messages\n", plan.codec_texts[k],
+                 f.groups_lost);
+    }
     if (f.reseeded + f.over_limit + f.saturated == 0) continue;
     fmt::print(out,
                "{}: {} rotations drawn again, {} blocks beyond 4 x the limit, {} decoded numbers clamped to the float range\n",

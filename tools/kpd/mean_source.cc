@@ -96,7 +96,7 @@ class FileSource final : public ClientSource {
   // A .npy or .f32 file names no tensor: all clients' are called x.
   Tensors read_named(size_t i) const {
     Tensors tensors = read_tensors(paths_[i]);
-    if (tensor_format("input", paths_[i]) != io::TensorFormat::kSafetensors) tensors.manifest.at(0).name = "x";
+    if (io::tensor_format_of(paths_[i]) != io::TensorFormat::kSafetensors) tensors.manifest.at(0).name = "x";
     return tensors;
   }
 

@@ -4,6 +4,7 @@
 // so that no figure depends on the number of threads.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "channel.h"
 #include "kpd/base/error.h"
@@ -51,7 +52,9 @@ double sum_squares_of(size_t n, int threads, const Term& term) {
 
 // What one codec accumulates during a trial.
 struct CodecSums {
-  double error2 = 0;
+  // Of the clients of whose messages something arrived.
+  double error2 = 0, norm2 = 0, limit2 = 0, weight = 0;
+  uint64_t clients = 0;
   std::vector<double> mean_error;  // weighted sum of decoded - true
   std::vector<double> mean;        // weighted sum of decoded, with keep_mean
 };
@@ -68,32 +71,36 @@ class TrialRunner {
   // Counts go to counts[k]; the trial's ratios to figures[first + k] at index `trial`.
   void run(uint64_t trial, std::span<CodecFigures> counts, std::span<CodecFigures> figures, Progress& progress) {
     for (CodecSums& sums : sums_) {
-      sums.error2 = 0;
+      sums.error2 = sums.norm2 = sums.limit2 = sums.weight = 0;
+      sums.clients = 0;
       sums.mean_error.assign(plan_.dim, 0);
       if (plan_.keep_mean) sums.mean.assign(plan_.dim, 0);
     }
     reader_->start_trial(trial, threads_);
-    double norm2 = 0;
     for (uint64_t client = 0; client < plan_.clients; ++client) {
       reader_->load(client, x_, threads_);
-      norm2 += sum_squares_of(x_.size(), threads_, [&](size_t i) { return double{x_[i]}; });
+      const double norm2 = sum_squares_of(x_.size(), threads_, [&](size_t i) { return double{x_[i]}; });
       for (size_t k = 0; k < channels_.size(); ++k) {
-        send(k, trial, client, counts[k]);
+        send(k, trial, client, norm2, counts[k]);
         progress.tick();
       }
     }
-    for (size_t k = 0; k < channels_.size(); ++k) finish(k, trial, norm2, figures[first_ + k]);
+    for (size_t k = 0; k < channels_.size(); ++k) finish(k, trial, figures[first_ + k]);
   }
 
  private:
-  void send(size_t k, uint64_t trial, uint64_t client, CodecFigures& counts) {
+  void send(size_t k, uint64_t trial, uint64_t client, double norm2, CodecFigures& counts) {
     try {
-      channels_[k]->send(trial, client, x_, received_, counts);
+      if (!channels_[k]->send(trial, client, x_, received_, counts)) return;
     } catch (const Error& e) {
       fail(e.code(), plan_.source->client_name(client), ": ", e.what());
     }
     CodecSums& sums = sums_[k];
     const double weight = plan_.weights[client];
+    sums.norm2 += norm2;
+    sums.limit2 += channels_[k]->limit_vnmse() * norm2;
+    sums.weight += weight;
+    sums.clients += 1;
     sums.error2 += sum_squares_of(x_.size(), threads_, [&](size_t i) { return double{received_[i]} - double{x_[i]}; });
     parallel_for(chunks(x_.size()), threads_, [&](size_t c, int) {
       const size_t end = std::min(x_.size(), (c + 1) * kChunk);
@@ -104,15 +111,24 @@ class TrialRunner {
     });
   }
 
-  void finish(size_t k, uint64_t trial, double norm2, CodecFigures& figures) {
+  void finish(size_t k, uint64_t trial, CodecFigures& figures) {
     CodecSums& sums = sums_[k];
-    const double mean_error2 = sum_squares_of(x_.size(), threads_, [&](size_t i) { return sums.mean_error[i]; });
+    if (sums.weight == 0) {
+      figures.vnmse[trial] = figures.nmse[trial] = figures.limit[trial] = std::numeric_limits<double>::quiet_NaN();
+      if (plan_.keep_mean) fail(ErrorCode::kCorruptData, "no message arrived, so there is no mean");
+      return;
+    }
+    // The mean is over those that arrived. (Where all do, their weights sum to 1.)
+    const double scale = plan_.loss ? 1 / sums.weight : 1;
+    const double mean_error2 = sum_squares_of(x_.size(), threads_, [&](size_t i) { return scale * sums.mean_error[i]; });
     // All clients zero: a codec that keeps them exact has made no error.
     const auto ratio = [](double a, double b) { return a == 0 ? 0.0 : a / b; };
-    figures.vnmse[trial] = ratio(sums.error2, norm2);
-    figures.nmse[trial] = ratio(mean_error2, norm2 / static_cast<double>(plan_.clients));
-    figures.limit[trial] = channels_[k]->limit_vnmse();
-    if (plan_.keep_mean) figures.mean = std::move(sums.mean);
+    figures.vnmse[trial] = ratio(sums.error2, sums.norm2);
+    figures.nmse[trial] = ratio(mean_error2, sums.norm2 / static_cast<double>(sums.clients));
+    figures.limit[trial] = sums.norm2 > 0 ? sums.limit2 / sums.norm2 : channels_[k]->limit_vnmse();
+    if (!plan_.keep_mean) return;
+    for (double& v : sums.mean) v *= scale;
+    figures.mean = std::move(sums.mean);
   }
 
   const MeanPlan& plan_;
@@ -130,6 +146,9 @@ void add_counts(const CodecFigures& from, CodecFigures& to) {
   to.packet_overhead_bytes += from.packet_overhead_bytes;
   to.packets += from.packets;
   to.packets_lost += from.packets_lost;
+  to.messages += from.messages;
+  to.messages_lost += from.messages_lost;
+  to.groups_lost += from.groups_lost;
   to.reseeded += from.reseeded;
   to.over_limit += from.over_limit;
   to.saturated += from.saturated;
@@ -179,11 +198,12 @@ std::vector<CodecFigures> run_trials(const MeanPlan& plan) {
 
 Estimate estimate(std::span<const double> trials) {
   Estimate result;
-  const auto n = static_cast<double>(trials.size());
-  for (const double v : trials) result.mean += v / n;
-  if (trials.size() < 2) return result;
+  const auto n = static_cast<double>(std::count_if(trials.begin(), trials.end(), [](double v) { return !std::isnan(v); }));
+  for (const double v : trials) result.mean += std::isnan(v) ? 0 : v / n;
+  if (n == 0) result.mean = std::numeric_limits<double>::quiet_NaN();
+  if (n < 2) return result;
   double squares = 0;
-  for (const double v : trials) squares += (v - result.mean) * (v - result.mean);
+  for (const double v : trials) squares += std::isnan(v) ? 0 : (v - result.mean) * (v - result.mean);
   result.standard_error = std::sqrt(squares / (n - 1) / n);
   return result;
 }

@@ -43,7 +43,7 @@ std::string spec_text(const gradient::WireParams& params) {
   constexpr const char* kScales[] = {"unbiased", "biased", "norm"};
   if (params.scale != gradient::ScaleKind::kUnbiased)
     put("scale", kScales[std::min<size_t>(2, static_cast<size_t>(params.scale))]);
-  if (params.rounds != 0) put("rounds", fmt::format("{}", params.rounds));
+  if (params.rounds != 0 && (params.flags & gradient::kFlagSizedRounds) == 0) put("rounds", fmt::format("{}", params.rounds));
   if (row->name == "kashin-sq") put("iterations", fmt::format("{}", params.param));
   if (row->name == "terngrad" && params.param != 0) put("clip", q16_text(params.param));
   put("block", fmt::format("{}", uint64_t{1} << std::min<unsigned>(63, params.log2_block)));

@@ -37,6 +37,7 @@ class RansEncodeTable {
 
  private:
   friend class RansEncoder;
+  friend class RansSerialEncoder;
   struct Entry {
     uint64_t reciprocal = 0;          // ceil(2^44 / f)
     uint32_t max_state = 0xffffffff;  // f * 2^20 - 1: a larger state first sheds a word
@@ -53,6 +54,7 @@ class RansDecodeTable {
 
  private:
   friend class RansDecoder;
+  friend class RansSerialDecoder;
   alignas(64) std::array<uint32_t, kRansTotal> slots_{};  // f << 20 | (slot - start) << 8 | symbol
   int single_ = -1;                                       // the symbol that has all the frequency
 };

@@ -21,7 +21,7 @@ struct BlockKey {
 
 // What a random word is for; part of the Philox counter, so part of the stream format. kSigns + round for the first transform
 // of a round, kSigns + 4 + round for the second of two overlapping ones.
-enum class Purpose : uint32_t { kSigns = 0, kTies = 8, kWindow = 9, kStochastic = 10, kDither = 11 };
+enum class Purpose : uint32_t { kSigns = 0, kTies = 8, kWindow = 9, kStochastic = 10, kDither = 11, kPackets = 20 };
 
 // Philox block `index` of (key, purpose + round): counter = {index, attempt << 16 | purpose + round, block lo, block hi}, key =
 // key lo, hi.
