@@ -17,7 +17,7 @@ def refuse(t, name, expected=None, verbs=("decode", "inspect")):
     for verb in verbs:
         args = {"decode": ["decode", name, "out.safetensors"], "inspect": ["inspect", name],
                 "encode": ["encode", name, "out.kpdg", "--codec", "eden:bits=1", "--seed", "1"],
-                "mean": ["mean", name, "--codec", "eden:bits=1", "--seed", "1", "--no-speed", "--out", "out.npy"]}[verb]
+                "mean": ["mean", name, "--codec", "eden:bits=1", "--seed", "1", "--out", "out.npy"]}[verb]
         done = t.run(*args, exit=3, err=expected)
         assert name in done.stderr, f"{verb}: the file is not named: {done.stderr}"
         assert done.stdout == "", done.stdout
@@ -192,7 +192,7 @@ def case_damaged_f32(t):
 
 def case_clients_that_do_not_match(t):
     def refused(*names, expected):
-        t.run("mean", *names, "--codec", "eden:bits=1", "--seed", "1", "--no-speed", "--out", "m.safetensors", exit=3, err=expected)
+        t.run("mean", *names, "--codec", "eden:bits=1", "--seed", "1", "--out", "m.safetensors", exit=3, err=expected)
         assert "m.safetensors" not in t.names()
 
     write_npy(t.path("a.npy"), numbers(100))

@@ -82,7 +82,7 @@ def case_federate_table_updates_and_plot(t):
     t.run(*run, "--force", *plot, out=r"eden:bits=2\s+[01]\.\d{4}\s")
     updates = sorted(str(p) for p in t.path("updates").iterdir())
     assert len(updates) == 2 and "client-000099" not in "".join(updates), updates
-    done = t.run("mean", *updates, "--codec", "eden:bits=1", "--no-speed", "--seed", 1, "--json")
+    done = t.run("mean", *updates, "--codec", "eden:bits=1", "--seed", 1, "--json")
     figures = lines(done.stdout)[0]
     assert figures["dim"] == 1199882 and figures["clients"] == 2 and 0.3 < figures["vnmse"] < 0.6, figures
     if plot:

@@ -124,7 +124,7 @@ def case_values_beyond_half_precision_are_clamped_and_counted(t):
     values = struct.unpack("<1000e", payload)
     assert dtype == "F16" and max(map(abs, values)) == 65504.0, values[:5]
     assert report["saturated"] == sum(abs(v) == 65504.0 for v in values) > 0, report
-    t.run("mean", "in.npy", "in.npy", "--codec", "eden:bits=1", "--seed", "1", "--no-speed", "--out", "mean.safetensors",
+    t.run("mean", "in.npy", "in.npy", "--codec", "eden:bits=1", "--seed", "1", "--out", "mean.safetensors",
           err="beyond the range of their type")
 
 
@@ -137,7 +137,7 @@ def case_inputs_are_not_overwritten(t):
     t.run("encode", "a.npy", "a.npy", *run, exit=2, err="same file")
     t.run("encode", "a.npy", "link.kpdg", *run, exit=2, err="same file")
     t.run("encode", "a.npy", "b.npy", *run, exit=2, err="expected another name")
-    t.run("mean", "a.npy", "b.npy", *run, "--no-speed", "--out", "a.npy", exit=2, err="same file")
+    t.run("mean", "a.npy", "b.npy", *run, "--out", "a.npy", exit=2, err="same file")
     t.run("mean", "a.npy", "b.npy", *run, "--comm", "inprocess", "--ranks", "2", "--out", "a.npy", exit=2, err="same file")
     assert t.path("a.npy").read_bytes() == before == t.path("b.npy").read_bytes()
 

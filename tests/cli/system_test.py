@@ -43,7 +43,7 @@ def case_unreadable_file(t):
 def no_room(t, options):
     t.run("encode", "../in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1", exit=1, err=r"x\.kpdg", **options)
     t.run("decode", "../x.kpdg", "x.npy", exit=1, err=r"x\.npy", **options)
-    t.run("mean", "../in.npy", "--codec", "eden:bits=8", "--seed", "1", "--no-speed", "--out", "m.npy", exit=1, err=r"m\.npy",
+    t.run("mean", "../in.npy", "--codec", "eden:bits=8", "--seed", "1", "--out", "m.npy", exit=1, err=r"m\.npy",
           **options)
 
 

@@ -46,7 +46,7 @@ def case_codecs_lists_the_keys_of_one(t):
 def case_tables_are_a_terminal_wide_and_have_a_legend(t):
     texts = [t.run("codecs").stdout] + [t.run("codecs", name).stdout for name in ("eden", "terngrad", "kashin-sq")]
     mean = ["mean", "--synthetic", "normal", "--dim", 1000, "--clients", 2, "--trials", 2, "--seed", 1, "--codec", LONG, "--codec", "eden:bits=2"]
-    texts.append(t.run(*mean, "--no-speed").stdout)
+    texts.append(t.run(*mean).stdout)
     texts.append(t.run(*mean, "--link", "1Gbit").stdout)
     texts.append(t.run("mean", "--comm", "inprocess", "--ranks", 2, "--synthetic", "normal", "--dim", 1000, "--codec", LONG, "--trials", 2).stdout)
     for text in texts:
@@ -58,7 +58,7 @@ def case_tables_are_a_terminal_wide_and_have_a_legend(t):
 
 
 def case_mean_as_csv_and_markdown(t):
-    mean = ["mean", "--synthetic", "normal", "--dim", 1000, "--clients", 3, "--trials", 2, "--seed", 1, "--no-speed", "--codec", "eden:bits=0.5,code=entropy",
+    mean = ["mean", "--synthetic", "normal", "--dim", 1000, "--clients", 3, "--trials", 2, "--seed", 1, "--codec", "eden:bits=0.5,code=entropy",
             "--codec", "float32"]
     exact = [json.loads(line) for line in t.run(*mean, "--json").stdout.splitlines()]
     rows = rows_of(t.run(*mean, "--format", "csv").stdout)
@@ -79,14 +79,14 @@ def case_codec_has_a_default(t):
     t.run("encode", "in.npy", "a.kpdg", "--seed", 1)
     t.run("encode", "in.npy", "b.kpdg", "--seed", 1, "--codec", "eden:bits=1")
     assert t.path("a.kpdg").read_bytes() == t.path("b.kpdg").read_bytes()
-    row = json.loads(t.run("mean", "in.npy", "--seed", 1, "--no-speed", "--json").stdout)
+    row = json.loads(t.run("mean", "in.npy", "--seed", 1, "--json").stdout)
     assert row["codec"] == "eden:bits=1" and 1 < row["wire_bits_per_coordinate"] < 2, row
 
 
 def case_default_seeds_survive_a_double(t):
     write_npy(t.path("in.npy"), numbers(100))
     seeds = [json.loads(t.run("encode", "in.npy", f"out{i}.kpdg", "--json").stdout)["seed"] for i in range(4)]
-    seeds.append(json.loads(t.run("mean", "in.npy", "--no-speed", "--json").stdout)["seed"])
+    seeds.append(json.loads(t.run("mean", "in.npy", "--json").stdout)["seed"])
     assert len(set(seeds)) == 5 and all(0 <= s < 2**53 and float(s) == s for s in seeds), seeds
 
 
@@ -104,7 +104,7 @@ def case_codecs_by_the_names_of_tensors(t):
     codecs = codecs_of("bias.kpdg")
     assert codecs == {"a.weight": "eden", "norm.weight": "float32", "b.norm.bias": "bf16"}, codecs
     # Several plain codecs mean several rows; the patterns are for each.
-    mean = ["mean", "in.safetensors", "--codec", "eden:bits=2", "--codec", "eden:bits=4", "--seed", 1, "--no-speed", "--json"]
+    mean = ["mean", "in.safetensors", "--codec", "eden:bits=2", "--codec", "eden:bits=4", "--seed", 1, "--json"]
     plain = [json.loads(line) for line in t.run(*mean).stdout.splitlines()]
     named = [json.loads(line) for line in t.run(*mean, "--codec", "*norm*=float32").stdout.splitlines()]
     assert [r["codec"] for r in named] == ["*norm*=float32 eden:bits=2", "*norm*=float32 eden:bits=4"], named
@@ -135,7 +135,7 @@ def on_terminal(t, *args):
 
 def case_progress_on_a_terminal_only(t):
     # About a second on one thread.
-    work = ["mean", "--synthetic", "lognormal", "--dim", "2^18", "--clients", 10, "--trials", 10, "--codec", "eden:bits=4", "--seed", 1, "--no-speed", "--threads", 1]
+    work = ["mean", "--synthetic", "lognormal", "--dim", "2^18", "--clients", 10, "--trials", 10, "--codec", "eden:bits=4", "--seed", 1, "--threads", 1]
     text = on_terminal(t, *work)
     assert re.search(r"\r\x1b\[Kmean: \d+/100 vectors, [\d.]+ a second, \d+ s left", text), text
     assert text.endswith("\r\x1b[K"), text

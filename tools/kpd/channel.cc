@@ -19,15 +19,15 @@ class MessageChannel final : public Channel {
         limit_(tool::limit_vnmse(codec)),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
-        message_(encoder_.max_bytes()) {}
+        message_(encoder_.max_bytes(), scratch_folder()) {}
 
   bool send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
             CodecFigures& figures) override {
     const gradient::MessageIds ids = message_ids(trial, client);
     gradient::EncodeReport encoded;
-    const uint64_t bytes = encoder_.encode_message(tensor_views(manifest_, x), ids, message_, &encoded);
+    const uint64_t bytes = encoder_.encode_message(tensor_views(manifest_, x), ids, message_.bytes(), &encoded);
     gradient::DecodeReport decoded;
-    decoder_.decode(std::span(message_).first(bytes), ids, tensor_spans<float>(manifest_, received), &decoded);
+    decoder_.decode(message_.bytes().first(bytes), ids, tensor_spans<float>(manifest_, received), &decoded);
     figures.wire_bytes += bytes;
     figures.elements += x.size();
     figures.reseeded += encoded.reseeded;
@@ -42,7 +42,7 @@ class MessageChannel final : public Channel {
   double limit_;
   gradient::Encoder encoder_;
   gradient::Decoder decoder_;
-  std::vector<uint8_t> message_;
+  io::ScratchMemory message_;
 };
 
 constexpr uint64_t kLossDomain = 0x6c6f7373ull;  // keeps the choice of lost packets apart from other uses of the seed

@@ -105,11 +105,20 @@ std::string scratch_folder() {
 }
 
 TensorInput open_tensors(const std::string& path, std::optional<io::TensorFormat> format) {
+  return open_tensors(map_input(path), path, format);
+}
+
+void send_reports_to_stderr() {
+  std::fflush(stdout);
+  if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0) fail(ErrorCode::kIo, "standard error: ", std::strerror(errno));
+}
+
+TensorInput open_tensors(io::MappedFile file, const std::string& path, std::optional<io::TensorFormat> format) {
   io::LoadOptions options;
   options.format = format;
   options.scratch_folder = scratch_folder();
   TensorInput input;
-  input.file = io::load_tensors(map_input(path), options);
+  input.file = io::load_tensors(std::move(file), options);
   for (const std::string& note : input.file.notes) std::fprintf(stderr, "note: %s: %s\n", path.c_str(), note.c_str());
   for (const io::TensorEntry& entry : input.file.tensors) {
     input.manifest.push_back({entry.name, entry.dtype, entry.shape});

@@ -52,6 +52,9 @@ struct TensorInput {
   std::vector<TensorView> views;
 };
 TensorInput open_tensors(const std::string& path, std::optional<io::TensorFormat> format);
+TensorInput open_tensors(io::MappedFile file, const std::string& path, std::optional<io::TensorFormat> format);
+// From now on what the program says on stdout stands on stderr: the output has gone to stdout.
+void send_reports_to_stderr();
 
 // Tensors of one file as floats, back to back in one buffer (exact for bfloat16 and float16).
 struct Tensors {

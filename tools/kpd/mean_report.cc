@@ -10,6 +10,7 @@
 
 #include "kpd/base/cpu.h"
 #include "mean.h"
+#include "spec_text.h"
 #include "table.h"
 
 namespace kpd::tool {
@@ -68,10 +69,13 @@ void add_error_columns(const MeanPlan& plan, MeanColumns& columns) {
       {{"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
        [](size_t, const CodecFigures& f) { return with_error(estimate(f.nmse)); }},
       {{"nmse_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.nmse)); }},
-      {{"ratio", "ratio", {}, "nmse * clients / vnmse, 1 for independent errors"},
-       [&plan](size_t, const CodecFigures& f) {
-         return fixed_cell(estimate(f.nmse).mean * static_cast<double>(plan.clients) / estimate(f.vnmse).mean, 3);
+      {{"ratio", "ratio", {}, kRatioLegend},
+       [](size_t, const CodecFigures& f) {
+         const Estimate e = estimate(f.ratio);
+         if (!e.standard_error) return fixed_cell(e.mean, 3);
+         return Cell(fmt::format("{} +- {:.1g}", fixed(e.mean, 3), *e.standard_error), e.mean);
        }},
+      {{"ratio_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.ratio)); }},
   };
   columns.insert(columns.end(), errors.begin(), errors.end());
 }
@@ -151,6 +155,7 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   const Estimate vnmse = estimate(figures.vnmse), nmse = estimate(figures.nmse);
   Json object;
   object["codec"] = plan.codec_texts[codec];
+  object["spec"] = full_spec(plan.codecs[codec]);
   object["bits"] = plan.codecs[codec].base.bits();
   object["dim"] = plan.dim;
   object["clients"] = plan.clients;
@@ -159,6 +164,9 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   object["vnmse_stderr"] = optional_json(vnmse.standard_error);
   object["nmse"] = optional_json(nmse.mean);
   object["nmse_stderr"] = optional_json(nmse.standard_error);
+  const Estimate ratio = estimate(figures.ratio);
+  object["ratio"] = optional_json(ratio.mean);
+  object["ratio_stderr"] = optional_json(ratio.standard_error);
   object["limit_vnmse"] = optional_json(estimate(figures.limit).mean);
   object["wire_bits_per_coordinate"] = figures.wire_bits();
   const Speed* speed = figures.speed ? &*figures.speed : nullptr;
@@ -171,6 +179,7 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   object["reseeded"] = figures.reseeded;
   object["over_limit"] = figures.over_limit;
   object["saturated"] = figures.saturated;
+  if (plan.files) object["exact_elements"] = plan.files->exact_elements();
   if (plan.loss) {
     object["loss"] = plan.loss->fraction;
     object["burst"] = plan.loss->burst;
@@ -206,11 +215,16 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
     if (format == Format::kMarkdown) fmt::print("\n");
   }
   fmt::print("{}", mean_table(plan, figures).render(format));
+  for (size_t k = 0; k < figures.size() && format != Format::kCsv; ++k) {
+    const std::string spec = full_spec(plan.codecs[k]);
+    if (spec != plan.codec_texts[k])
+      fmt::print("{}\n", wrapped(fmt::format("{}: {}", plan.codec_texts[k], spec), kMaxColumns, 2));
+  }
   for (size_t k = 0; k < figures.size(); ++k) {
     const CodecFigures& f = figures[k];
     if (f.groups_lost > 0) {
-      fmt::print(out, "{}: {} groups of blocks of which nothing came, though something came of their messages\n", plan.codec_texts[k],
-                 f.groups_lost);
+      fmt::print(out, "{}: {} groups of blocks of which nothing came, though something came of their messages\n",
+                 plan.codec_texts[k], f.groups_lost);
     }
     if (f.reseeded + f.over_limit + f.saturated == 0) continue;
     fmt::print(out,

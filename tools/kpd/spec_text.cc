@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kpd/base/error.h"
+#include "kpd/base/spec.h"
 
 namespace kpd::tool {
 namespace {
@@ -47,6 +48,27 @@ std::string spec_text(const gradient::WireParams& params) {
   if (row->name == "kashin-sq") put("iterations", fmt::format("{}", params.param));
   if (row->name == "terngrad" && params.param != 0) put("clip", q16_text(params.param));
   put("block", fmt::format("{}", uint64_t{1} << std::min<unsigned>(63, params.log2_block)));
+  return text;
+}
+
+namespace {
+
+std::string full_spec(const gradient::Codec& codec) {
+  const Spec spec = Spec::parse(codec.text());
+  std::string text(codec.row().name);
+  for (const gradient::SpecKey& key : codec.row().keys) {
+    const Spec::Item* given = spec.find(key.key);
+    text += str(&key == codec.row().keys.data() ? ":" : ",", key.key, "=",
+                given != nullptr ? std::string_view(given->value) : key.fallback);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string full_spec(const gradient::CodecPolicy& policy) {
+  std::string text = full_spec(policy.base);
+  for (const auto& [pattern, codec] : policy.by_name) text += str(" ", pattern, "=", full_spec(codec));
   return text;
 }
 
