@@ -48,7 +48,7 @@ CLI::Option* add(CLI::App& app, const char* name, std::string& value, const char
 
 CLI::Option* add(CLI::App& app, const char* name, std::vector<std::string>& values, const char* meta, const std::string& help) {
   // One value an option, so that a positional after it is not swallowed; the option itself may be repeated.
-  return app.add_option(name, values, help)->option_text(meta)->expected(1)->take_all();
+  return app.add_option(name, values, help)->option_text(meta)->expected(1)->take_all()->allow_extra_args(false);
 }
 
 CLI::Option* add(CLI::App& app, const char* name, bool& value, const std::string& help) {
