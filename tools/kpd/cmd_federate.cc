@@ -290,8 +290,8 @@ int run_federate(const FederateArgs& args) {
   train::FederateOptions options = parse_options(args);
   // Where ranks are processes only the server writes, and has the folders.
   const bool one_process = !args.engine.used() || args.engine.comm == "inprocess";
-  std::optional<io::FileLock> lock;
-  if (one_process) check_outputs(args, lock);
+  std::optional<io::FileLock> checkpoint_lock;
+  if (one_process) check_outputs(args, checkpoint_lock);
   keep_freed_memory();
   options.seed = seed_of(args);
   const auto task = load_task(args);
@@ -360,7 +360,7 @@ int run_federate(const FederateArgs& args) {
     train::federate_rank(*task, options, quiet, *first, server);
     return kExitOk;
   }
-  if (!one_process) check_outputs(args, lock);
+  if (!one_process) check_outputs(args, checkpoint_lock);
   report.header(*task);
   ranks.erase(ranks.begin());
   const TrainingRanks training(std::move(ranks), *task, options, server, warn);

@@ -116,7 +116,7 @@ std::string panel(std::span<const train::CodecResult> results, const Scales& s, 
                  x = rounds ? static_cast<double>(last.round) : static_cast<double>(last.uplink_bytes) / kMega;
     const char* colour = kColours[i % kStyles];
     script += fmt::format(
-        "set label {} {} at graph 1.03,{:.4f} left textcolor rgb '{}'\n"
+        "set label {} {} at graph 1.03,{:.4f} left textcolor rgb '{}' font ',10'\n"
         "set arrow {} from first {},{} to graph 1.02,{:.4f} nohead dt 3 lc rgb '{}' back\n",
         k, quoted(results[i].codec), height, colour, k, x, last.accuracy, height, colour);
     curves += fmt::format("{}$data{} using {}:3 with linespoints lc rgb '{}' pt {} dt {} ps 0.6 lw 2",
@@ -138,7 +138,7 @@ std::string make_script(const std::string& out, const std::string& title, std::s
     script += "END\n";
   }
   const Scales scales = scales_of(results);
-  return script + panel(results, scales, true, .05, .35) + panel(results, scales, false, .55, .85) + "unset multiplot\n";
+  return script + panel(results, scales, true, .05, .33) + panel(results, scales, false, .55, .83) + "unset multiplot\n";
 }
 
 void run_gnuplot(const std::string& program, const std::string& script_path) {

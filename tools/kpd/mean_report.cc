@@ -128,7 +128,7 @@ void add_run_columns(const MeanPlan& plan, MeanColumns& columns) {
                                                      {"threads", static_cast<uint64_t>(plan.threads)},
                                                      {"seed", plan.seed}};
   for (const auto& [key, value] : fields) {
-    columns.push_back({{key, ""}, [value = value](size_t, const CodecFigures&) { return count_cell(value); }});
+    columns.push_back({{key, ""}, [v = value](size_t, const CodecFigures&) { return count_cell(v); }});
   }
 }
 
