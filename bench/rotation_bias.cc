@@ -1,21 +1,30 @@
-// bench: how much of a vector's estimate stays wrong when many equal clients are averaged: bias^2 / |x|^2 of EDEN after 1, 2
-// and 3 rounds of the randomized Hadamard, on sparse inputs (docs/methods/eden.md, "Why two rounds").
+// bench: whether the errors of many clients average, whatever the input: what a rotation that is not uniform would spoil.
 //
-//   bench_rotation_bias [CLIENTS]     default 4000; prints two Markdown tables. Every figure follows from fixed seeds.
+//   bench_rotation_bias [CLIENTS]                   bias^2 / |x|^2 of EDEN after 1, 2 and 3 rounds on sparse inputs (default
+//                                                   4000 clients; docs/methods/eden.md, "Why two rounds")
+//   bench_rotation_bias ratio [N1,N2,... [SPEC...]] |sum of errors|^2 / sum of |error|^2 of 400 clients and vnmse / limit, by
+//                                                   length and by where the energy lies (tests/gradient/averaging.h)
+//   bench_rotation_bias sparse                      the ratio of 1,000 clients on (1, .99, 0, ...), by length and rounds
+//   bench_rotation_bias tail [BLOCKS]               the largest one-bit error n |y|^2 / |y|_1^2 - 1 of so many blocks of each
+//                                                   kind, in units of its limit pi/2 - 1 (default 20000)
 //
-// With m the mean of N decoded vectors, |m - x|^2 = bias^2 + variance / N on average; the second term is estimated from the
-// spread and subtracted. Figures within three standard deviations of that subtraction's noise, about v / N sqrt(2 / d), are
-// shown as "<".
+// Markdown tables; every figure follows from fixed seeds. Bias: with m the mean of N decoded vectors, |m - x|^2 = bias^2 +
+// variance / N on average; the second term is estimated from the spread and subtracted. Figures within three standard
+// deviations of that subtraction's noise, about v / N sqrt(2 / d), are shown as "<".
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <numbers>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "../tests/gradient/averaging.h"
 #include "kpd/gradient/message.h"
+#include "kpd/transform/hadamard.h"
 
 namespace {
 
@@ -94,12 +103,115 @@ void print_cell(const Bias& b) {
   std::fflush(stdout);
 }
 
+std::vector<size_t> parse_lengths(const char* text) {
+  std::vector<size_t> lengths;
+  for (const char* at = text; *at != 0;) {
+    char* end = nullptr;
+    lengths.push_back(std::strtoul(at, &end, 10));
+    if (end == at || lengths.back() < 64) return {};
+    at = *end == ',' ? end + 1 : end;
+  }
+  return lengths;
+}
+
+int print_ratios(int argc, char** argv) {
+  const std::vector<size_t> lengths = parse_lengths(argc > 2 ? argv[2] : "65,127,200,1000,1023,1536,4097,6144,7936,8191");
+  if (lengths.empty()) {
+    std::fprintf(stderr, "%s: expected lengths of 64 or more, separated by commas\n", argv[2]);
+    return 2;
+  }
+  std::vector<std::string> specs(argv + std::min(argc, 3), argv + argc);
+  if (specs.empty()) specs = {"eden:bits=1", "eden:bits=4", "eden:code=entropy,bits=2", "drive", "hadamard-sq:bits=1"};
+  for (const std::string& spec : specs) {
+    std::printf("%s, 400 clients: ratio (vnmse / limit)\n\n| n |", spec.c_str());
+    for (const auto& [shape, name] : testing::kShapes) std::printf(" %s |", name);
+    std::printf("\n|---|");
+    for (size_t i = 0; i < std::size(testing::kShapes); ++i) std::printf("---|");
+    const double limit = Codec::parse(spec).limit_vnmse();
+    for (const size_t n : lengths) {
+      std::printf("\n| %zu |", n);
+      for (const auto& [shape, name] : testing::kShapes) {
+        const testing::Averaging a = testing::measure_averaging(spec, shape, n);
+        std::printf(" %.2f (%.3f) |", a.ratio, a.vnmse / limit);
+        std::fflush(stdout);
+      }
+    }
+    std::printf("\n\n");
+  }
+  return 0;
+}
+
+int print_sparse() {
+  std::printf(
+      "(1, .99, 0, ...), 1000 clients: ratio at 1 / 4 bits\n\n| n | 2 rounds | 3 | 4 | 5 | default "
+      "|\n|---|---|---|---|---|---|\n");
+  for (const size_t n : {64, 65, 96, 127, 128, 200, 256, 511, 512, 1000, 1024, 2048, 4096, 8191}) {
+    std::printf("| %zu |", n);
+    for (const char* rounds : {",rounds=2", ",rounds=3", ",rounds=4", ",rounds=5", ""}) {
+      for (const char* bits : {"1", "4"}) {
+        const std::string spec = std::string("eden:bits=") + bits + rounds;
+        const testing::Averaging a = testing::measure_averaging(spec, testing::Shape::kSparse, n, 1000, 0);
+        std::printf(*bits == '1' ? " %.2f /" : " %.2f |", a.ratio);
+        std::fflush(stdout);
+      }
+    }
+    std::printf("\n");
+  }
+  return 0;
+}
+
+// Rounds as kpd takes them for a unit of n: by size, and three for a block whose largest element has 1/16 of its energy.
+int rounds_of(const std::vector<float>& x) {
+  const size_t n = x.size();
+  if (n <= 4096) return n < 128 ? 5 : n < 512 ? 4 : 3;
+  double most = 0, norm2 = 0;
+  for (const float v : x) {
+    most = std::max(most, std::fabs(static_cast<double>(v)));
+    norm2 += static_cast<double>(v) * static_cast<double>(v);
+  }
+  return 16 * most * most >= norm2 ? 3 : 2;
+}
+
+int print_tail(int blocks) {
+  std::printf("largest one-bit error of %d blocks / (pi/2 - 1)\n\n| n |", blocks);
+  for (const auto& [shape, name] : testing::kShapes) std::printf(" %s |", name);
+  std::printf("\n|---|");
+  for (size_t i = 0; i < std::size(testing::kShapes); ++i) std::printf("---|");
+  for (const size_t n : {64, 65, 127, 128, 200, 511, 512, 1000, 1024, 8191}) {
+    std::printf("\n| %zu |", n);
+    for (const auto& [shape, name] : testing::kShapes) {
+      double most = 0;
+      std::vector<float> x;
+      for (int b = 0; b < blocks; ++b) {
+        if (b % 8 == 0) x = testing::shaped_vector(shape, n, static_cast<uint64_t>(b));  // making it costs more than rotating
+        std::vector<float> y = x;
+        kpd::transform::rotate(y, rounds_of(x), {2026, static_cast<uint64_t>(b)});
+        double norm1 = 0, norm2 = 0;
+        for (const float v : y) {
+          norm1 += std::fabs(static_cast<double>(v));
+          norm2 += static_cast<double>(v) * static_cast<double>(v);
+        }
+        most = std::max(most, (static_cast<double>(n) * norm2 / (norm1 * norm1) - 1) / (std::numbers::pi / 2 - 1));
+      }
+      std::printf(" %.2f |", most);
+      std::fflush(stdout);
+    }
+  }
+  std::printf("\n");
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "ratio") == 0) return print_ratios(argc, argv);
+  if (argc > 1 && std::strcmp(argv[1], "sparse") == 0) return print_sparse();
+  if (argc > 1 && std::strcmp(argv[1], "tail") == 0) return print_tail(argc > 2 ? std::max(1, std::atoi(argv[2])) : 20000);
   const int clients = argc > 1 ? std::atoi(argv[1]) : 4000;
   if (clients < kBatches) {
-    std::fprintf(stderr, "usage: bench_rotation_bias [CLIENTS, at least %d]\n", kBatches);
+    std::fprintf(stderr,
+                 "usage: bench_rotation_bias [CLIENTS, at least %d] | ratio [LENGTHS [SPEC...]] | sparse | tail [BLOCKS]\n",
+                 kBatches);
     return 2;
   }
   std::printf("code=fixed, scale=unbiased, %d clients\n\n", clients);

@@ -101,6 +101,8 @@ void write_streams(const std::string& folder) {
                                "qsgd:bits=1",
                                "qsgd:bits=4",
                                "qsgd:bits=8,block=64",
+                               "qsgd:bits=2,norm=max,code=fixed",
+                               "qsgd:bits=4,norm=max,code=fixed,block=64",
                                "terngrad:block=64",
                                "randk:bits=1",
                                "float32",

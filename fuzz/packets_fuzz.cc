@@ -25,6 +25,7 @@ using namespace kpd::gradient;
 
 constexpr std::string_view kName = "input";
 constexpr size_t kPacketHead = 8;
+constexpr uint32_t kTableBytes = 2 + kRecordBytes + 2;
 constexpr MessageIds kIds{11, 12, 13, 14, 15};
 
 struct Counts {
@@ -129,15 +130,16 @@ class Mutator {
 
   void change_control(uint32_t kind) {
     std::vector<uint8_t>& c = p_.control;
-    if (c.size() < kMessageHeaderBytes + kRecordBytes + 8) return;
+    if (c.size() < kMessageHeaderBytes + kTableBytes + 8) return;
     const size_t body = c.size() - kChecksumBytes;
-    const size_t record = std::min<size_t>(load_u32(c.data() + 8), body - kRecordBytes);
-    if (kind == 0) {  // a field of the first record or the first scale word
-      change_bytes(c, record, std::min<size_t>(kRecordBytes + 4, body - record), false);
+    // A codec table of one codec and one run, then the scale words.
+    const size_t table = std::min<size_t>(load_u32(c.data() + 8), body - kTableBytes);
+    if (kind == 0) {  // the table or the first scale word
+      change_bytes(c, table, std::min<size_t>(kTableBytes + 4, body - table), false);
     } else if (kind == 1) {
-      c[record + 8 + below(20) % (body - record - 8)] = static_cast<uint8_t>(below(256));
+      c[table + below(kTableBytes)] = static_cast<uint8_t>(below(256));
     } else if (kind == 2) {  // scales
-      const size_t at = record + kRecordBytes + 4 * below(70);
+      const size_t at = table + kTableBytes + 4 * below(70);
       if (at + 4 <= body) store_u32(c.data() + at, below(2) == 0 ? below(3) : static_cast<uint32_t>(rng_()));
     } else if (below(4) == 0) {  // the number of packets
       store_u32(c.data() + body - 4, below(2) == 0 ? below(1100) : static_cast<uint32_t>(rng_()));

@@ -1,7 +1,7 @@
 // fuzz: changes gradient streams where it hurts and then seals them again, so that hostile content gets past the checksum.
 //
-// A stream is changed as bytes, as fields of header and codec table, or in the structure of a payload; afterwards everything that
-// is checked before the checksum (magic, version, lengths) is mostly made right, and lengths inside that the change broke
+// A stream is changed as bytes, as fields of header and codec table, or in the structure of a payload; afterwards everything
+// that is checked before the checksum (magic, version, lengths) is mostly made right, and lengths inside that the change broke
 // sometimes are.
 #pragma once
 
@@ -53,7 +53,8 @@ class StreamMutator {
     const bool message = (b[6] & kFlagMessage) != 0 && b.size() >= kMessageHeaderBytes + kChecksumBytes;
     std::memcpy(b.data(), kMagic, 4);
     b[4] = kFormatMajor;
-    const uint64_t mac = message && b.size() >= kMessageHeaderBytes + kMacBytes + kChecksumBytes ? b[6] & kFlagAuthenticated : 0;
+    const uint64_t mac =
+        message && b.size() >= kMessageHeaderBytes + kMacBytes + kChecksumBytes ? b[6] & kFlagAuthenticated : 0;
     b[6] = static_cast<uint8_t>((b[6] & kFlagStreamed) | (message ? kFlagMessage : 0) | mac);
     b[7] = 0;
     const uint32_t fixed = static_cast<uint32_t>(message ? kMessageHeaderBytes + (mac != 0 ? kMacBytes : 0) : kFileHeaderBytes);

@@ -92,8 +92,8 @@ size_t dtype_bytes(DType t) {
 }
 
 const char* dtype_name(DType t) {
-  static constexpr const char* kNames[kDTypes] = {"float32", "bfloat16", "float16", "float64", "int8",
-                                                  "int16",   "int32",    "int64",   "uint8",   "uint16",
+  static constexpr const char* kNames[kDTypes] = {"float32", "bfloat16", "float16", "float64",     "int8",
+                                                  "int16",   "int32",    "int64",   "uint8",       "uint16",
                                                   "uint32",  "uint64",   "bool",    "float8_e4m3", "float8_e5m2"};
   return static_cast<uint8_t>(t) < kDTypes ? kNames[static_cast<uint8_t>(t)] : "unknown";
 }

@@ -37,7 +37,8 @@ CodecPolicy CodecPolicy::parse(std::span<const std::string> texts, const Codec& 
     // In a spec '=' stands behind the ':' only.
     const size_t equals = text.find('=');
     if (equals < text.find(':')) {
-      if (equals == 0) fail(ErrorCode::kInvalidArgument, "codec '", text, "': expected PATTERN=SPEC or SPEC, the pattern is empty");
+      if (equals == 0)
+        fail(ErrorCode::kInvalidArgument, "codec '", text, "': expected PATTERN=SPEC or SPEC, the pattern is empty");
       policy.by_name.emplace_back(text.substr(0, equals), Codec::parse(std::string_view(text).substr(equals + 1)));
       continue;
     }

@@ -10,7 +10,7 @@
 namespace kpd::gradient {
 namespace {
 
-constexpr uint16_t kWireFlags = kFlagEntropy | kFlagDither | kFlagAllocate | kFlagJoin;
+constexpr uint16_t kWireFlags = kFlagEntropy | kFlagDither | kFlagAllocate | kFlagJoin | kFlagMaxNorm | kFlagFixedCode;
 constexpr uint64_t kManyElements = uint64_t{1} << 20;  // of a unit for which no rule takes another method
 
 uint64_t varint_bytes(uint64_t v) {
@@ -29,7 +29,8 @@ uint64_t read_varint(ByteReader& r, uint64_t at) {
     if (byte == 0 && shift > 0) break;
     return v;
   }
-  r.throw_at(static_cast<int>(ErrorCode::kCorruptData), at, "the length of a run of tensors is not written in the fewest bytes");
+  r.throw_at(static_cast<int>(ErrorCode::kCorruptData), at,
+             "the length of a run of tensors is not written in the fewest bytes");
 }
 
 // Fields that hold for every method; then those of its own.

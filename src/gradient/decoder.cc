@@ -1,5 +1,5 @@
-// gradient: decoding of messages (message.h). Everything that can be checked without decoding is checked before a caller's memory
-// is touched.
+// gradient: decoding of messages (message.h). Everything that can be checked without decoding is checked before a caller's
+// memory is touched.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -211,7 +211,8 @@ void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& exp
                          std::span<const BFloat16Span> acc, DecodeReport* report, std::string_view name) {
   Impl& m = *impl_;
   if (acc.size() != m.manifest.size())
-    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(), " tensors");
+    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(),
+         " tensors");
   for (size_t i = 0; i < acc.size(); ++i) {
     if (acc[i].count == m.manifest[i].count() || (acc[i].count == 0 && dtype_is_exact(m.manifest[i].dtype))) continue;
     fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].count,
@@ -219,8 +220,7 @@ void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& exp
   }
   check_weight(weight);
   m.open_message(message, expected, name);
-  m.run_parts(report,
-              [&](const Part& part, Scratch& s) { return m.add_part_bf16(part, message, name, weight, acc, s); });
+  m.run_parts(report, [&](const Part& part, Scratch& s) { return m.add_part_bf16(part, message, name, weight, acc, s); });
 }
 
 void Decoder::decode_rotated_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,

@@ -3,8 +3,7 @@
 //
 // y = R x for a randomized Hadamard rotation R; DRIVE sends sign(y) and one scale S, the receiver takes S R^-1 sign(y). DRIVE+
 // sends the side of a 2-means clustering of y on which each coordinate lies, and both centroids. S = |x|^2 / <y, q> is unbiased
-// under a uniform rotation, <y, q> / |q|^2 has the least error. Neither re-seeds: a block far beyond the limit is counted, not
-// repaired.
+// under a uniform rotation, <y, q> / |q|^2 has the least error.
 #include <algorithm>
 #include <bit>
 #include <numbers>
@@ -12,6 +11,7 @@
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
+#include "kpd/quant/sphere.h"
 
 namespace kpd::gradient {
 namespace {
@@ -22,7 +22,12 @@ constexpr double kUnbiasedLimit = std::numbers::pi / 2 - 1;
 constexpr double kBiasedLimit = 1 - 2 / std::numbers::pi;
 constexpr int kLloydIterations = 3;  // as the authors' code
 
-double limit(const WireParams& params) { return params.scale == ScaleKind::kUnbiased ? kUnbiasedLimit : kBiasedLimit; }
+double limit(const WireParams& params, uint64_t count = 0) {
+  const bool biased = params.scale == ScaleKind::kBiased;
+  if (count == 0) return biased ? kBiasedLimit : kUnbiasedLimit;
+  const uint32_t n = usual_block(params, count);
+  return biased ? quant::sphere_one_bit_biased_vnmse(n, n) : quant::sphere_one_bit_unbiased_vnmse(n, n);
+}
 
 // One bit per y[i] at dst: 1 above the threshold, 0 below; on it a random bit, bit i % 32 of word i / 32 of Purpose::kTies.
 void write_sides(std::span<const float> y, float threshold, const transform::BlockKey& own, uint8_t* dst) {
@@ -89,7 +94,6 @@ class OneBitCodec : public SegmentCodec {
       const double error2 = write_block(y, power_of_two(e), own_key(keys, shape, i), floats, bits);
       stats.norm2 += magnitude.sum_squares;
       stats.error2 += error2;
-      stats.over_limit += error2 > 4 * limit(params_) * magnitude.sum_squares;
       if (!all_zero(floats, floats_)) bits += (n + 7) / 8;
     }
     return static_cast<uint64_t>(bits - dst.data());

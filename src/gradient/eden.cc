@@ -7,7 +7,6 @@
 
 #include "kpd/base/error.h"
 #include "kpd/quant/gaussian_step.h"
-#include "kpd/quant/lloyd_max.h"
 
 namespace kpd::gradient {
 namespace {
@@ -22,7 +21,7 @@ WireParams parse_eden(const Spec& spec) {
   const double bits = spec.number("bits", 1.0, 0.05, 8.0);
   p.rate = std::clamp(static_cast<uint32_t>(bits * kRateOne + 0.5), kMinRate, kMaxRate);
   p.scale = static_cast<ScaleKind>(spec.choice("scale", 0, kScales));
-  p.rounds = spec.has("rounds") ? static_cast<uint8_t>(spec.integer("rounds", 2, 1, kMostRounds)) : kAutoRounds;
+  p.rounds = spec.has("rounds") ? static_cast<uint8_t>(spec.integer("rounds", 2, 1, transform::kMaxRounds)) : kAutoRounds;
   const int64_t block = spec.integer("block", 4096, 64, 16384);
   if (!std::has_single_bit(static_cast<uint64_t>(block))) {
     spec.fail_at(spec.find("block")->position, str("block=", block, ": expected a power of two from 64 to 16384"));
@@ -58,7 +57,7 @@ std::unique_ptr<SegmentCodec> make_eden(const WireParams& p) {
   if (dither && !entropy) corrupt("dither without an entropy code");
   if (allocate && entropy) corrupt("a rate per block with an entropy code");
   if (p.log2_block < 6 || p.log2_block > (entropy ? 12 : 14)) corrupt("log2 of the block is ", p.log2_block);
-  if (p.rounds < 1 || p.rounds > kMostRounds) corrupt(p.rounds, " rounds, expected 1 to ", kMostRounds);
+  if (p.rounds < 1 || p.rounds > transform::kMaxRounds) corrupt(p.rounds, " rounds, expected 1 to ", transform::kMaxRounds);
   if (static_cast<int>(p.scale) > 2) corrupt("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2");
   if (p.rate < kMinRate || p.rate > kMaxRate) corrupt("rate ", p.rate, ", expected ", kMinRate, " to ", kMaxRate);
   if (dither && p.scale != ScaleKind::kUnbiased) corrupt("dither with a scale that is not unbiased");
@@ -70,25 +69,6 @@ std::unique_ptr<SegmentCodec> make_eden(const WireParams& p) {
 }
 
 }  // namespace
-
-double eden_limit(const WireParams& p) {
-  double cos2 = 0;
-  if ((p.flags & kFlagEntropy) != 0) {
-    const auto step = quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0);
-    if (step->dither) return step->dither_vnmse();
-    cos2 = step->cos2();
-  } else {
-    cos2 = quant::fixed_rate_expected_q2(p.bits());
-  }
-  switch (p.scale) {
-    case ScaleKind::kBiased:
-      return quant::biased_vnmse(cos2);
-    case ScaleKind::kNorm:
-      return quant::norm_vnmse(cos2);
-    default:
-      return quant::unbiased_vnmse(cos2);
-  }
-}
 
 void throw_nonfinite(std::span<const float> x, uint64_t offset) {
   size_t i = 0;
@@ -112,7 +92,9 @@ MethodEntry eden_entry() {
             {"allocate", "none|energy", "none"}}},
           parse_eden,
           make_eden,
-          eden_limit};
+          eden_limit,
+          kRatesPerBit,
+          8};
 }
 
 }  // namespace kpd::gradient

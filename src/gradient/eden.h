@@ -8,6 +8,7 @@
 
 #include "gradient/scale_word.h"
 #include "gradient/segment_codec.h"
+#include "kernels/hadamard.h"
 #include "kernels/quantize.h"
 
 namespace kpd::gradient {
@@ -16,12 +17,17 @@ MethodEntry eden_entry();
 std::unique_ptr<SegmentCodec> make_eden_fixed(const WireParams& params);
 [[noreturn]] void throw_nonfinite(std::span<const float> x, uint64_t offset);
 std::unique_ptr<SegmentCodec> make_eden_entropy(const WireParams& params);
-double eden_limit(const WireParams& params);
+// Expected relative error of a tensor of n elements; n = 0: the limit of large dimension. eden_limit.cc.
+double eden_limit(const WireParams& params, uint64_t n = 0);
+// True for an entropy code below half a bit: ||x|| / (sqrt(n) E[Z Q(Z)]) is its unbiased scale, since <y,q> may be 0 there.
+bool has_constant_scale(const WireParams& params);
+// True for an entropy code whose codes of `count` elements are expected to be shorter than the head of their flush, 36 bytes:
+// the fixed code of the same rate takes its place. Not with dither, whose rotation is common to all clients.
+bool takes_fixed_code(const WireParams& params, uint64_t count);
 
 inline constexpr uint32_t kRateOne = 65536;  // WireParams::rate of one bit
 inline constexpr uint32_t kMinRate = 3277;   // .05 bit
 inline constexpr uint32_t kMaxRate = 8 * kRateOne;
-inline constexpr double kReseedFactor = 4.0;  // a block is re-seeded if its error exceeds this times the limit
 inline constexpr int kAllocationRates = 160;  // of kFlagAllocate: i + 1 units of kRateUnit bits
 
 uint32_t rate_of_units(uint8_t units);  // kFlagAllocate's rate i * kRateUnit as a WireParams::rate
@@ -60,6 +66,19 @@ double block_scale(ScaleKind kind, const BlockSums& sums);
 // S^2 |q|^2 - 2 S <y,q> + |y|^2, never below 0.
 double block_error(double scale, const BlockSums& sums);
 
+// Whether a block whose size asks for two rounds takes three: its largest element holds a sixteenth of its energy or more. Two
+// rounds do not make few entries uniform. The choice reads x alone, so it cannot bias.
+bool block_takes_three_rounds(const WireParams& params, const kernels::Magnitude& magnitude);
+// Rounds of a block by its scale word. Throws Error(kCorruptData) "byte OFFSET: ..." for a word without an exponent, or one
+// that asks for three rounds where the record does not leave them to the size and to x.
+int rounds_of_word(const WireParams& params, uint32_t word, uint64_t offset);
+
+// What encoding one block came to.
+struct BlockResult {
+  uint32_t word = 0;
+  double x2 = 0, error2 = 0;
+};
+
 // x[n] -> y: scaled by a power of two so that nothing overflows, rotated. Returns the factor u with y = u R x. `max_abs_bits`
 // as from kernels::magnitude.
 double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const transform::BlockKey& key, float* y);
@@ -68,36 +87,5 @@ double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds,
 // Values beyond the float range saturate; returns how many did.
 uint64_t unrotate_block(std::span<float> y, int rounds, const transform::BlockKey& key, double scale, double max_level,
                         float weight, bool accumulate, float* dst);
-
-// Runs `attempt(word_out, stats_out, attempt_number)` until its error is within kReseedFactor * limit, at most 4 times; if none
-// is, the best is run again.
-struct BlockResult {
-  uint32_t word = 0;
-  double x2 = 0, error2 = 0;
-};
-template <class Attempt>
-BlockResult encode_with_reseeding(double limit, SegmentStats& stats, const Attempt& attempt) {
-  BlockResult best;
-  uint32_t best_attempt = 0;
-  for (uint32_t a = 0; a <= kMaxAttempt; ++a) {
-    const BlockResult r = attempt(a);
-    if (a == 0 || r.error2 < best.error2) {
-      best = r;
-      best_attempt = a;
-    }
-    if (r.error2 <= kReseedFactor * limit * r.x2) {
-      stats.reseeded += a;
-      stats.norm2 += r.x2;
-      stats.error2 += r.error2;
-      return r;
-    }
-  }
-  if (best_attempt != kMaxAttempt) best = attempt(best_attempt);
-  stats.reseeded += kMaxAttempt;
-  stats.over_limit += 1;
-  stats.norm2 += best.x2;
-  stats.error2 += best.error2;
-  return best;
-}
 
 }  // namespace kpd::gradient

@@ -5,6 +5,8 @@
 
 #include "gradient/eden.h"
 #include "kernels/hadamard.h"
+#include "kpd/base/error.h"
+#include "kpd/coding/rans.h"
 #include "transform/rotation.h"
 
 namespace kpd::gradient {
@@ -16,6 +18,16 @@ void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t bl
   if (block >= shape.n_blocks) return;
   const char* const at = reinterpret_cast<const char*>(segment + shape.block_offset(block));
   for (size_t line = 0; line < shape.block_length(block) * sizeof(float); line += 64) __builtin_prefetch(at + line, 0, 2);
+}
+
+bool has_constant_scale(const WireParams& p) {
+  return (p.flags & kFlagEntropy) != 0 && p.scale == ScaleKind::kUnbiased && p.rate < kRateOne / 2;
+}
+
+bool takes_fixed_code(const WireParams& p, uint64_t count) {
+  constexpr uint64_t kHeadBits = 8 * (coding::kRansStateBytes + 4);  // the states and the length of the flush
+  if ((p.flags & (kFlagEntropy | kFlagDither)) != kFlagEntropy || p.rate == 0) return false;  // rate 0 is refused elsewhere
+  return count < ((kHeadBits << 16) + p.rate - 1) / p.rate;
 }
 
 uint32_t rate_of_units(uint8_t units) { return (units * kRateOne + 10) / 20; }
@@ -71,6 +83,23 @@ double block_scale(ScaleKind kind, const BlockSums& s) {
 
 double block_error(double scale, const BlockSums& s) {
   return std::max(0.0, scale * scale * s.q2 - 2.0 * scale * s.dot + s.x2);
+}
+
+bool block_takes_three_rounds(const WireParams& params, const kernels::Magnitude& magnitude) {
+  if (params.rounds != 2 || (params.flags & kFlagSizedRounds) == 0 || (params.flags & kFlagDither) != 0) return false;
+  const double most = static_cast<double>(std::bit_cast<float>(magnitude.max_abs_bits));
+  return 16.0 * (most * most) >= magnitude.sum_squares;
+}
+
+int rounds_of_word(const WireParams& params, uint32_t word, uint64_t offset) {
+  if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", offset, ": scale word ", word, " has no exponent");
+  if (!three_rounds_of_word(word)) return params.rounds;
+  if ((params.flags & kFlagDither) != 0)
+    fail(ErrorCode::kCorruptData, "byte ", offset, ": a dithered block asks for a rotation of its own");
+  if (params.rounds != 2 || (params.flags & kFlagSizedRounds) == 0) {
+    fail(ErrorCode::kCorruptData, "byte ", offset, ": a block asks for three rounds, the record has ", params.rounds);
+  }
+  return 3;
 }
 
 double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const BlockKey& key, float* y) {

@@ -24,15 +24,13 @@ using quant::GaussianStep;
 using transform::BlockKey;
 using transform::Purpose;
 
-inline constexpr size_t kSection = 128;                    // coordinates that share a class of dither
-inline constexpr size_t kMaxSections = 64;                 // of the longest block, 8191
-inline constexpr size_t kMaxClasses = 16;                  // GaussianStep::n_classes
-inline constexpr uint32_t kClosedFormRate = kRateOne / 2;  // below, S = (|x|/sqrt n) / E[Z Q(Z)], which cannot be infinite
+inline constexpr size_t kSection = 128;     // coordinates that share a class of dither
+inline constexpr size_t kMaxSections = 64;  // of the longest block, 8191
+inline constexpr size_t kMaxClasses = 16;   // GaussianStep::n_classes
 
 class EdenEntropy final : public SegmentCodec {
  public:
-  explicit EdenEntropy(const WireParams& p)
-      : params_(p), step_(quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0)), limit_(eden_limit(p)) {
+  explicit EdenEntropy(const WireParams& p) : params_(p), step_(quant::gaussian_step(p.param, (p.flags & kFlagDither) != 0)) {
     if (step_->n_classes > static_cast<int>(kMaxClasses))
       fail(ErrorCode::kInternal, "eden: ", step_->n_classes, " classes of dither");
     for (int c = 0; c < step_->n_classes; ++c) {
@@ -41,6 +39,7 @@ class EdenEntropy final : public SegmentCodec {
     }
     decoded_values_ = step_->values;
     decoded_values_.resize(size_t{step_->n_indices} + (size_t{1} << step_->raw_bits), 0.0f);  // an escape's is put in later
+    if (has_constant_scale(p)) block_zq_ = step_->sphere_zq(1u << p.log2_block);
     max_level_ = 0;
     for (const float v : step_->values) max_level_ = std::max(max_level_, std::fabs(v));
     slice_code_ = {0, step_.get(), &encode_tables_[0], &decode_tables_[0]};
@@ -96,8 +95,9 @@ class EdenEntropy final : public SegmentCodec {
         clear_missing(*shape.received, b, y);
         scale *= shape.received->scale;
       }
-      const BlockKey signs{keys.rotation, shape.first_block + b, attempt_of_word(word)};
-      return unrotate_block(y, params_.rounds, signs, scale, max_level, weight, accumulate, out.data());
+      const BlockKey signs{keys.rotation, shape.first_block + b};
+      const int rounds = three_rounds_of_word(word) ? 3 : params_.rounds;
+      return unrotate_block(y, rounds, signs, scale, max_level, weight, accumulate, out.data());
     });
   }
 
@@ -135,7 +135,7 @@ class EdenEntropy final : public SegmentCodec {
     if (!dithers()) return SegmentCodec::finish_rotated(shape, keys, acc);
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       transform::rotate_inverse(acc.subspan(shape.block_offset(b), shape.block_length(b)), params_.rounds,
-                                {keys.rotation, shape.first_block + b, 0});
+                                {keys.rotation, shape.first_block + b});
     }
   }
 
@@ -201,20 +201,17 @@ class EdenEntropy final : public SegmentCodec {
     s.extra.resize(std::max(s.extra.size(), 2 * n));
     s.symbols.resize(std::max(s.symbols.size(), n));
     s.words.resize(std::max(s.words.size(), (n + 7) / 2));
-    const size_t escapes_before = escapes.list.size();
-    const auto attempt = [&](uint32_t a) {
-      escapes.list.resize(escapes_before);
-      const BlockKey signs{keys.rotation, shape.first_block + b, a}, own{keys.own, shape.first_block + b, a};
-      const double u = rotate_block(x, mag.max_abs_bits, params_.rounds, signs, s.rotated.data());
-      return dithers() ? quantize_dithered(n, u, mag.sum_squares, own, a, symbols, raw, s, escapes)
-                       : quantize_plain(n, u, mag.sum_squares, a, symbols, raw, s, escapes);
-    };
-    // A dithered block needs no re-seeding: its error does not depend on the input.
-    const double limit = dithers() ? HUGE_VAL : limit_;
-    return encode_with_reseeding(limit, stats, attempt).word;
+    const BlockKey signs{keys.rotation, shape.first_block + b}, own{keys.own, shape.first_block + b};
+    const bool three_rounds = block_takes_three_rounds(params_, mag);
+    const double u = rotate_block(x, mag.max_abs_bits, three_rounds ? 3 : params_.rounds, signs, s.rotated.data());
+    const BlockResult result = dithers() ? quantize_dithered(n, u, mag.sum_squares, own, symbols, raw, s, escapes)
+                                         : quantize_plain(n, u, mag.sum_squares, three_rounds, symbols, raw, s, escapes);
+    stats.norm2 += result.x2;
+    stats.error2 += result.error2;
+    return result.word;
   }
 
-  BlockResult quantize_plain(size_t n, double u, double x2, uint32_t attempt, uint8_t* symbols, uint8_t* raw, Scratch& s,
+  BlockResult quantize_plain(size_t n, double u, double x2, bool three_rounds, uint8_t* symbols, uint8_t* raw, Scratch& s,
                              Escapes& escapes) const {
     const double sigma = u * std::sqrt(x2 / static_cast<double>(n));
     int16_t* const index = reinterpret_cast<int16_t*>(s.symbols.data());
@@ -227,16 +224,17 @@ class EdenEntropy final : public SegmentCodec {
     sums.dot = dots.ab / u;
     sums.q2 = dots.bb;
     double scale = block_scale(params_.scale, sums);
-    if (params_.scale == ScaleKind::kUnbiased && params_.rate < kClosedFormRate) {
-      scale = std::sqrt(x2 / static_cast<double>(n)) / step_->expected_zq;
+    if (has_constant_scale(params_)) {
+      const double zq = n == size_t{1} << params_.log2_block ? block_zq_ : step_->sphere_zq(static_cast<uint32_t>(n));
+      scale = std::sqrt(x2 / static_cast<double>(n)) / zq;
     }
-    const uint32_t word = make_scale_word(scale, attempt);
+    const uint32_t word = make_scale_word(scale, three_rounds);
     return {word, x2, block_error(scale_of_word(word), sums)};
   }
 
-  BlockResult quantize_dithered(size_t n, double u, double x2, const BlockKey& own, uint32_t attempt, uint8_t* symbols,
-                                uint8_t* raw, Scratch& s, Escapes& escapes) const {
-    const uint32_t word = make_scale_word(std::sqrt(x2 / static_cast<double>(n)), attempt);
+  BlockResult quantize_dithered(size_t n, double u, double x2, const BlockKey& own, uint8_t* symbols, uint8_t* raw, Scratch& s,
+                                Escapes& escapes) const {
+    const uint32_t word = make_scale_word(std::sqrt(x2 / static_cast<double>(n)), false);
     const double scale = scale_of_word(word);
     int16_t* const index = reinterpret_cast<int16_t*>(s.symbols.data());
     float* const offset = s.extra.data() + n;
@@ -319,7 +317,7 @@ class EdenEntropy final : public SegmentCodec {
         if (word == 0) continue;
         const size_t length = shape.block_length(b);
         end -= length;
-        make_sections({keys.own, shape.first_block + b, 0}, length, sections);
+        make_sections({keys.own, shape.first_block + b}, length, sections);
         for (int k = sections.n - 1; k >= 0; --k) {
           const Section& s = sections.list[k];
           encoder.encode(encode_tables_[static_cast<size_t>(s.table)], symbols.subspan(end + s.first, s.n));
@@ -342,11 +340,8 @@ class EdenEntropy final : public SegmentCodec {
     uint64_t raw_total = 0, coded = 0;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const uint32_t word = load_u32(words.data() + 4 * b);
-      if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": scale word ", word, " has no exponent");
+      rounds_of_word(params_, word, uint64_t{4} * b);
       if (word == 0) continue;
-      // The rotation of a dithered code is common to all clients, so it cannot depend on one client's attempts.
-      if (dithers() && attempt_of_word(word) != 0)
-        fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": a dithered block was re-seeded");
       coded += shape.block_length(b);
       raw_total += raw_bytes(shape.block_length(b));
     }
@@ -371,7 +366,7 @@ class EdenEntropy final : public SegmentCodec {
       if (dithers()) {
         s.extra.resize(std::max(s.extra.size(), n));
         s.words.resize(std::max(s.words.size(), (n + 7) / 2));
-        const BlockKey own{keys.own, shape.first_block + b, 0};
+        const BlockKey own{keys.own, shape.first_block + b};
         Sections sections;
         make_sections(own, n, sections);
         make_offsets(own, sections, n, s.words, s.extra.data());
@@ -405,7 +400,7 @@ class EdenEntropy final : public SegmentCodec {
         const uint32_t word = load_u32(words.data() + 4 * b);
         if (word == 0) continue;
         const size_t length = shape.block_length(b);
-        make_sections({keys.own, shape.first_block + b, 0}, length, sections);
+        make_sections({keys.own, shape.first_block + b}, length, sections);
         for (int k = 0; k < sections.n; ++k) {
           const Section& s = sections.list[k];
           decoder.decode(decode_tables_[static_cast<size_t>(s.table)], symbols.subspan(at + s.first, s.n));
@@ -441,7 +436,7 @@ class EdenEntropy final : public SegmentCodec {
 
   WireParams params_;
   std::shared_ptr<const GaussianStep> step_;
-  double limit_ = 0;
+  double block_zq_ = 0;  // E[Z Q(Z)] of a whole block, where it makes the scale
   float max_level_ = 0;
   std::vector<float> decoded_values_;  // of symbol << raw_bits | raw
   std::vector<coding::RansEncodeTable> encode_tables_;

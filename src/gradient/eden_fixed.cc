@@ -59,7 +59,6 @@ class EdenFixed final : public SegmentCodec {
     for (int bits = lowest; bits <= highest; ++bits) tables_[bits] = make_level_table(bits, false);
     // Where every coded coordinate has one bit the level is 1 and the scale absorbs it.
     unit_ = make_level_table(1, true);
-    limit_ = eden_limit(p);
     slice_code_.rate = p.rate;
   }
 
@@ -108,9 +107,9 @@ class EdenFixed final : public SegmentCodec {
   uint64_t decode(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                   bool accumulate, std::span<float> dst, Scratch& scratch) const override {
     uint64_t saturated = 0;
-    for_each_block(src, shape, [&](uint32_t b, const EdenPlan& plan, uint32_t rate, uint32_t word, auto codes) {
+    for_each_block(src, shape, [&](uint32_t b, const EdenPlan& plan, uint32_t rate, uint32_t word, int rounds, auto codes) {
       prefetch_block(dst.data(), shape, b + 1);
-      saturated += decode_block(codes, plan, rate, word, shape, b, keys, weight, accumulate,
+      saturated += decode_block(codes, plan, rate, word, rounds, shape, b, keys, weight, accumulate,
                                 dst.subspan(shape.block_offset(b), plan.length), scratch);
     });
     return saturated;
@@ -119,7 +118,7 @@ class EdenFixed final : public SegmentCodec {
   double decoded_norm2(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys&,
                        Scratch& scratch) const override {
     double sum = 0;
-    for_each_block(src, shape, [&](uint32_t, const EdenPlan& plan, uint32_t rate, uint32_t word, auto codes) {
+    for_each_block(src, shape, [&](uint32_t, const EdenPlan& plan, uint32_t rate, uint32_t word, int, auto codes) {
       if (word == 0) return;
       const double scale = scale_of_word(word);
       sum += scale * scale * code_norm2(codes, plan, rate, scratch);
@@ -145,7 +144,7 @@ class EdenFixed final : public SegmentCodec {
     return rate_of_units(units);
   }
 
-  // Calls fn(block, plan, rate, scale word, codes) for every block of a segment, whose bytes it checks.
+  // Calls fn(block, plan, rate, scale word, rounds, codes) for every block of a segment, whose bytes it checks.
   template <class Fn>
   void for_each_block(std::span<const uint8_t> src, const SegmentShape& shape, const Fn& fn) const {
     const uint64_t head = uint64_t{shape.n_blocks} * (allocates() ? 5 : 4);
@@ -154,14 +153,14 @@ class EdenFixed final : public SegmentCodec {
     uint64_t at = head;
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
       const uint32_t word = load_u32(src.data() + 4 * b);
-      if (!valid_scale_word(word)) fail(ErrorCode::kCorruptData, "byte ", 4 * b, ": scale word ", word, " has no exponent");
+      const int rounds = rounds_of_word(params_, word, uint64_t{4} * b);
       const uint32_t rate = block_rate(src, shape, b);
       const EdenPlan plan = eden_plan(shape.block_length(b), rate);
       const uint64_t bytes = word == 0 ? 0 : plan.bytes;
       if (src.size() - at < bytes) {
         fail(ErrorCode::kCorruptData, "byte ", at, ": block ", b, " needs ", bytes, " bytes, ", src.size() - at, " are left");
       }
-      fn(b, plan, rate, word, src.subspan(at, bytes));
+      fn(b, plan, rate, word, rounds, src.subspan(at, bytes));
       at += bytes;
     }
     if (at != src.size())
@@ -197,25 +196,20 @@ class EdenFixed final : public SegmentCodec {
     if (mag.max_abs_bits == 0) return 0;
     if (scratch.rotated.size() < x.size()) scratch.rotated.resize(x.size());
     if (scratch.extra.size() < x.size()) scratch.extra.resize(x.size());
-    WireParams own_params = params_;
-    own_params.rate = rate;
-    const double limit = allocates() ? eden_limit(own_params) : limit_;
-    return encode_with_reseeding(limit, stats,
-                                 [&](uint32_t attempt) {
-                                   const BlockKey signs{keys.rotation, shape.first_block + b, attempt};
-                                   const BlockKey own{keys.own, shape.first_block + b, attempt};
-                                   std::span<float> y(scratch.rotated.data(), x.size());
-                                   const double u = rotate_block(x, mag.max_abs_bits, params_.rounds, signs, y.data());
-                                   BlockSums sums;
-                                   sums.x2 = mag.sum_squares;
-                                   if (quantize(y, plan, rate, u, own, scratch, dst, sums)) {
-                                     randomize_zeros(y, own);
-                                     quantize(y, plan, rate, u, own, scratch, dst, sums);
-                                   }
-                                   const uint32_t word = make_scale_word(block_scale(params_.scale, sums), attempt);
-                                   return BlockResult{word, sums.x2, block_error(scale_of_word(word), sums)};
-                                 })
-        .word;
+    const BlockKey signs{keys.rotation, shape.first_block + b}, own{keys.own, shape.first_block + b};
+    const bool three_rounds = block_takes_three_rounds(params_, mag);
+    const std::span<float> y(scratch.rotated.data(), x.size());
+    const double u = rotate_block(x, mag.max_abs_bits, three_rounds ? 3 : params_.rounds, signs, y.data());
+    BlockSums sums;
+    sums.x2 = mag.sum_squares;
+    if (quantize(y, plan, rate, u, own, scratch, dst, sums)) {
+      randomize_zeros(y, own);
+      quantize(y, plan, rate, u, own, scratch, dst, sums);
+    }
+    const uint32_t word = make_scale_word(block_scale(params_.scale, sums), three_rounds);
+    stats.norm2 += sums.x2;
+    stats.error2 += block_error(scale_of_word(word), sums);
+    return word;
   }
 
   // Codes of a rotated block; true if a coded coordinate is exactly zero, so that ties must be broken first.
@@ -254,14 +248,13 @@ class EdenFixed final : public SegmentCodec {
     return has_zero;
   }
 
-  uint64_t decode_block(std::span<const uint8_t> src, const EdenPlan& plan, uint32_t rate, uint32_t word,
+  uint64_t decode_block(std::span<const uint8_t> src, const EdenPlan& plan, uint32_t rate, uint32_t word, int rounds,
                         const SegmentShape& shape, uint32_t b, const TensorKeys& keys, float weight, bool accumulate,
                         std::span<float> dst, Scratch& scratch) const {
     if (word == 0) {
       if (!accumulate) std::fill(dst.begin(), dst.end(), 0.0f);
       return 0;
     }
-    const uint32_t attempt = attempt_of_word(word);
     if (scratch.rotated.size() < plan.length) scratch.rotated.resize(plan.length);
     std::span<float> y(scratch.rotated.data(), plan.length);
     float* coded = y.data();
@@ -285,20 +278,19 @@ class EdenFixed final : public SegmentCodec {
       scale *= shape.received->scale;
     }
     if (plan.kept < plan.length) {
-      const uint32_t start = eden_window_start(plan.length, {keys.own, shape.first_block + b, attempt});
+      const uint32_t start = eden_window_start(plan.length, {keys.own, shape.first_block + b});
       const uint32_t head = std::min(plan.kept, plan.length - start);
       std::fill(y.begin(), y.end(), 0.0f);
       std::copy_n(coded, head, y.data() + start);
       std::copy_n(coded + head, plan.kept - head, y.data());
     }
-    const BlockKey signs{keys.rotation, shape.first_block + b, attempt};
-    return unrotate_block(y, params_.rounds, signs, scale, max_level, weight, accumulate, dst.data());
+    const BlockKey signs{keys.rotation, shape.first_block + b};
+    return unrotate_block(y, rounds, signs, scale, max_level, weight, accumulate, dst.data());
   }
 
   WireParams params_;
   LevelTable tables_[kernels::kMaxPlaneBits + 1];
   LevelTable unit_;
-  double limit_ = 0;
   SliceCode slice_code_;
 };
 

@@ -227,6 +227,7 @@ void write_codes(const SliceCode& code, const CodeList& codes, std::span<const u
 
 int CodeGroup::width(uint64_t number) const {
   if (code.step != nullptr) return code.step->raw_bits;
+  if (code.rate <= kRateOne || code.rate % kRateOne == 0) return plan.parts[0].bits;  // all alike
   const uint64_t local = number - first;
   const uint64_t block = std::min<uint64_t>(local / plan.kept, coded_blocks - 1);
   const EdenPlan& its = block + 1 == coded_blocks ? last_plan : plan;
@@ -319,13 +320,17 @@ void gather_codes(const CodeGroup& group, std::span<const CodeList> packets, Cod
   const uint16_t missing = group.code.step == nullptr ? uint16_t{0} : static_cast<uint16_t>(group.code.step->index_bias);
   out.codes.resize(group.count);
   out.escapes.clear();
+  size_t residue = group.first % packets.size();
+  uint64_t place = group.first / packets.size();
   for (uint64_t i = 0; i < group.count; ++i) {
-    const uint64_t number = group.first + i;
-    const CodeList& packet = packets[number % packets.size()];
-    const uint64_t place = number / packets.size();
+    const CodeList& packet = packets[residue];
     const uint16_t code = packet.codes.empty() ? missing : packet.codes[place];
     out.codes[i] = code;
     if (group.code.step != nullptr && code == kEscapeCode) out.escapes.push_back({i, escape_at(packet.escapes, place).index});
+    if (++residue == packets.size()) {
+      residue = 0;
+      ++place;
+    }
   }
 }
 

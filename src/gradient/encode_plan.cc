@@ -224,8 +224,8 @@ void EncodePlan::encode(Job& job, std::span<const TensorView> tensors, std::span
     return values;
   };
   const TensorView& only = tensors[unit.tensor];
-  const bool in_place = unit.n_pieces == 1 && only.dtype == DType::kFloat32 &&
-                        reinterpret_cast<uintptr_t>(only.data) % alignof(float) == 0;
+  const bool in_place =
+      unit.n_pieces == 1 && only.dtype == DType::kFloat32 && reinterpret_cast<uintptr_t>(only.data) % alignof(float) == 0;
   if (in_place) {
     x = {static_cast<const float*>(only.data) + shape.first_element, static_cast<size_t>(shape.elements)};
   } else {
@@ -266,8 +266,6 @@ void EncodePlan::report(uint64_t stream_bytes, EncodeReport& report) const {
       report.norm2 += j.stats.norm2;
       report.error2 += j.stats.error2;
     }
-    report.reseeded += j.stats.reseeded;
-    report.over_limit += j.stats.over_limit;
     report.nonfinite += j.stats.nonfinite;
   }
 }

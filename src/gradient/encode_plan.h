@@ -60,8 +60,8 @@ class EncodePlan {
   Manifest manifest_;
   CodecPolicy policy_;
   EncodeOptions options_;
-  std::vector<WireParams> wanted_;   // the policy's record of every tensor
-  std::vector<uint8_t> assignment_;  // into table_.codecs
+  std::vector<WireParams> wanted_;        // the policy's record of every tensor
+  std::vector<uint8_t> assignment_;       // into table_.codecs
   std::vector<uint8_t> passes_, passed_;  // nonfinite=pass: tensors that travel as float32, in this stream and the last
   CodecTable table_;
   Units units_;

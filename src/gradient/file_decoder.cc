@@ -104,8 +104,8 @@ void FileDecoder::decode(size_t index, std::span<float> dst, DecodeReport* repor
   } else {
     const auto one = [&](size_t s, int worker) {
       const SegmentShape shape = m.unit.segment(s);
-      m.saturated[static_cast<size_t>(worker)] += m.decode_segment(
-          s, dst.subspan(shape.first_element, shape.elements), m.scratch[static_cast<size_t>(worker)]);
+      m.saturated[static_cast<size_t>(worker)] +=
+          m.decode_segment(s, dst.subspan(shape.first_element, shape.elements), m.scratch[static_cast<size_t>(worker)]);
     };
     parallel_for(m.segments.size(), m.threads, std::cref(one));
   }

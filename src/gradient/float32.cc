@@ -154,21 +154,21 @@ MethodEntry exact_entry() {
   return {{kExactId, "exact", "8..64", "exact", "0", "the elements of an exact type", {}},
           [](const Spec& spec) -> WireParams { spec.fail_at(1, "exact is chosen by a tensor's type"); },
           make_exact,
-          [](const WireParams&) { return 0.0; }};
+          [](const WireParams&, uint64_t) { return 0.0; }};
 }
 
 MethodEntry float32_entry() {
   return {{kFloat32Id, "float32", "32", "exact", "0", "IEEE 754 binary32", {}},
           parse<kFloat32Id, 32>,
           make<Float32Codec, 32>,
-          [](const WireParams&) { return 0.0; }};
+          [](const WireParams&, uint64_t) { return 0.0; }};
 }
 
 MethodEntry bf16_entry() {
   return {{kBf16Id, "bf16", "16", "no: rounds to nearest", "2^-16", "bfloat16", {}},
           parse<kBf16Id, 16>,
           make<Bf16Codec, 16>,
-          [](const WireParams&) { return power_of_two(-16); }};
+          [](const WireParams&, uint64_t) { return power_of_two(-16); }};
 }
 
 }  // namespace kpd::gradient

@@ -41,8 +41,8 @@ class OpenStream {
 };
 
 // Throws a segment's Error again with the stream's name and the place within the stream.
-[[noreturn]] void throw_in_part(const Error& e, const Unit& unit, std::span<const uint8_t> bytes, std::span<const uint8_t> stream,
-                                std::string_view name);
+[[noreturn]] void throw_in_part(const Error& e, const Unit& unit, std::span<const uint8_t> bytes,
+                                std::span<const uint8_t> stream, std::string_view name);
 
 // Throws Error(kInvalidArgument) unless tensor `index` is there and of an exact type.
 void check_exact(const Manifest& manifest, size_t index);

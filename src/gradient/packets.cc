@@ -7,7 +7,6 @@
 #include "gradient/eden_slices.h"
 #include "gradient/open_stream.h"
 #include "gradient/peers.h"
-#include "gradient/scale_word.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
 
@@ -38,6 +37,16 @@ void check_segment(const ByteReader& r, const SegmentCodec& codec, std::span<con
   }
 }
 
+void check_words(const ByteReader& r, const WireParams& params, std::span<const uint8_t> words, uint64_t offset) {
+  for (size_t at = 0; at < words.size(); at += 4) {
+    try {
+      rounds_of_word(params, load_u32(words.data() + at), offset + at);
+    } catch (const Error& e) {
+      throw Error(e.code(), str(r.name(), ": ", e.what()));
+    }
+  }
+}
+
 uint64_t most_packets(uint64_t codes) { return codes == 0 ? 0 : std::max<uint64_t>(1, codes / kCodesPerPacket); }
 
 uint32_t choose_packets(uint64_t code_bytes, uint64_t codes, uint32_t target_payload_bytes) {
@@ -53,7 +62,7 @@ uint32_t choose_packets(uint64_t code_bytes, uint64_t codes, uint32_t target_pay
 std::vector<uint32_t> packet_classes(const RunSecret& secret, uint64_t manifest, const MessageIds& ids, uint32_t packets) {
   std::vector<uint32_t> classes(packets);
   std::iota(classes.begin(), classes.end(), 0u);
-  const transform::BlockKey key{tensor_keys(secret, manifest, ids, 0, {}).own, 0, 0};
+  const transform::BlockKey key{tensor_keys(secret, manifest, ids, 0, {}).own, 0};
   uint32_t words[4] = {};
   for (uint32_t i = 0; i + 1 < packets; ++i) {
     if (i % 4 == 0) transform::random_words(key, transform::Purpose::kPackets, 0, i / 4, words);
@@ -184,11 +193,7 @@ void PacketDecoder::Impl::read_unit(ByteReader& r, uint32_t index) {
     Group g{index, unit.segment(s), {}};
     const uint64_t words_at = r.offset();
     g.words = r.take(4 * uint64_t{g.shape.n_blocks}, "scale words");
-    for (uint32_t b = 0; b < g.shape.n_blocks; ++b) {
-      const uint32_t word = load_u32(g.words.data() + 4 * size_t{b});
-      if (!valid_scale_word(word))
-        r.throw_at(static_cast<int>(ErrorCode::kCorruptData), words_at + 4 * b, str("scale word ", word, " has no exponent"));
-    }
+    check_words(r, unit.params, g.words, words_at);
     groups.push_back(g);
     code_groups.push_back(code_group(*unit.codec->slice_code(), g.words, g.shape, total_codes));
     total_codes += code_groups.back().count;

@@ -66,7 +66,7 @@ void check_fields(std::string_view method, const WireParams& params, const Field
   check_field(method, "log2 of the block", params.log2_block, kMinLog2Block, kMaxLog2Block);
   check_field(method, "rounds", params.rounds, limits.rotates ? 1 : 0, limits.rotates ? kMaxRounds : 0);
   check_field(method, "scale kind", static_cast<uint8_t>(params.scale), 0, limits.scales ? 1 : 0);
-  check_field(method, "flags", params.flags, 0, limits.rotates ? params.flags & kFlagSizedRounds : 0);
+  check_field(method, "flags", params.flags & ~(limits.flags | (limits.rotates ? kFlagSizedRounds : 0u)), 0, 0);
   check_field(method, "rate", params.rate, limits.min_rate, limits.max_rate);
   check_field(method, "parameter", params.param, limits.min_param, limits.max_param);
 }

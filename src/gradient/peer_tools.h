@@ -21,7 +21,7 @@ inline constexpr uint32_t kOneBit = 1u << 16;  // WireParams::rate of one bit pe
 inline constexpr int kMinLog2Block = 6;
 inline constexpr int kMaxLog2Block = 14;  // a block with its tail has up to 32767 elements
 inline constexpr int kDefaultLog2Block = 12;
-inline constexpr int kMaxRounds = kMostRounds;
+using transform::kMaxRounds;
 
 // --- spec keys; errors are Spec's own and name the position.
 uint8_t parse_block(const Spec& spec, int default_log2);
@@ -31,9 +31,11 @@ ScaleKind parse_scale(const Spec& spec);                                        
 
 // --- fields of a hostile record: each throws Error(kCorruptData) "METHOD: FIELD VALUE, expected ...".
 void check_field(std::string_view method, std::string_view field, uint64_t value, uint64_t min, uint64_t max);
-// log2_block in range, rounds in 1..kMaxRounds (`rotates`) or 0, no flags, scale kind unbiased unless `scales`, param and rate in range.
+// log2_block in range, rounds in 1..6 (`rotates`) or 0, no flags but `flags` and rounds by size, scale kind unbiased unless
+// `scales`, param and rate in range.
 struct FieldLimits {
   bool rotates = false, scales = false;
+  unsigned flags = 0;
   uint64_t min_rate = 0, max_rate = 0;
   uint64_t min_param = 0, max_param = 0;
 };
@@ -60,10 +62,10 @@ Range range_of(std::span<const float> y);
 
 // --- random choices of one block; the words are Philox words of (own key, block).
 inline transform::BlockKey rotation_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
-  return {keys.rotation, shape.first_block + i, 0};
+  return {keys.rotation, shape.first_block + i};
 }
 inline transform::BlockKey own_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
-  return {keys.own, shape.first_block + i, 0};
+  return {keys.own, shape.first_block + i};
 }
 // Random words come in chunks of this many, so that they stay in registers and first-level cache.
 inline constexpr uint32_t kChunk = 256;

@@ -18,6 +18,17 @@ using namespace peers;
 constexpr uint32_t kFloatBits = 32;
 constexpr double kMinBits = 0.05;
 
+uint32_t kept_of(uint32_t rate, uint32_t n) {
+  constexpr uint64_t kWhole = uint64_t{kFloatBits} * kOneBit;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, (uint64_t{rate} * n + kWhole / 2) / kWhole));
+}
+
+double limit(const WireParams& params, uint64_t count) {
+  if (count == 0) return static_cast<double>(kFloatBits) * kOneBit / params.rate - 1;
+  const uint32_t n = usual_block(params, count);
+  return static_cast<double>(n) / kept_of(params.rate, n) - 1;
+}
+
 // -0: a block whose kept elements are all 0, of which no more follow.
 constexpr uint32_t kNoElements = 0x80000000u;
 
@@ -87,10 +98,7 @@ class RandKCodec final : public SegmentCodec {
   }
 
  private:
-  uint32_t kept(uint32_t n) const {
-    constexpr uint64_t kWhole = uint64_t{kFloatBits} * kOneBit;
-    return static_cast<uint32_t>(std::max<uint64_t>(1, (uint64_t{rate_} * n + kWhole / 2) / kWhole));
-  }
+  uint32_t kept(uint32_t n) const { return kept_of(rate_, n); }
   static double factor(uint32_t n, uint32_t k) { return static_cast<double>(n) / static_cast<double>(k); }
   uint32_t rate_;
 };
@@ -118,7 +126,9 @@ MethodEntry randk_entry() {
            {{"bits", "0.05..32", "1"}, kBlockKey}},
           parse,
           make,
-          [](const WireParams& params) { return static_cast<double>(kFloatBits) * kOneBit / params.rate - 1; }};
+          limit,
+          kRatesPerBit,
+          kFloatBits};
 }
 
 }  // namespace kpd::gradient

@@ -1,9 +1,12 @@
 // gradient: the table of methods. A new method is one row here, one file, one page in docs/methods, one golden stream.
 #include <algorithm>
+#include <charconv>
+#include <limits>
 
 #include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "gradient/segment_codec.h"
+#include "gradient/stream_format.h"
 #include "gradient/units.h"
 #include "kpd/base/error.h"
 
@@ -24,6 +27,12 @@ void parse_join(const Spec& spec, WireParams& params) {
   const bool join = spec.choice("join", shared ? 0 : 1, kSwitch) == 1;
   if (join && shared) spec.fail_at(spec.find("join")->position, "dither=shared does not join tensors");
   if (join) params.flags |= kFlagJoin;
+}
+
+std::string shortest(double value) {
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  return error == std::errc() ? std::string(buffer, end) : std::string();
 }
 
 }  // namespace
@@ -105,6 +114,42 @@ Codec Codec::parse(std::string_view spec_text) {
                                : str("unknown method '", spec.method(), "', did you mean '", near, "'?"));
 }
 
-double Codec::limit_vnmse() const { return method_by_id(params_.method).limit_vnmse(params_); }
+double Codec::limit_vnmse(uint64_t n) const {
+  const WireParams p = n == 0 ? params_ : resolve_params(params_, n);
+  return method_by_id(p.method).limit_vnmse(p, n);
+}
+
+Codec Codec::with_bits(double bits) const {
+  const Spec spec = Spec::parse(text_);
+  if (method_by_id(params_.method).rates_per_bit == 0) {
+    fail(ErrorCode::kInvalidArgument, text_, ": ", spec.method(), " has no key bits, its rate cannot be chosen");
+  }
+  std::string text = spec.method() + ":bits=" + shortest(bits);
+  for (const Spec::Item& item : spec.items()) {
+    if (item.key != "bits") text += "," + item.key + "=" + item.value;
+  }
+  return parse(text);
+}
+
+double bits_for_vnmse(const Codec& codec, double vnmse, uint64_t n) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  const int per_bit = method_by_id(codec.params().method).rates_per_bit;
+  if (per_bit == 0) return kNone;
+  const auto bits_of = [per_bit](int i) { return static_cast<double>(i) / per_bit; };
+  const auto is_enough = [&](int i) { return codec.with_bits(bits_of(i)).limit_vnmse(n) <= vnmse; };
+  const uint16_t flags = codec.params().flags;
+  int least = (flags & kFlagFixedCode) != 0 ? 2 * per_bit : (flags & kFlagDither) != 0 ? per_bit : 1;
+  int enough = method_by_id(codec.params().method).max_bits * per_bit;
+  if (!is_enough(enough)) return kNone;
+  while (least < enough) {
+    const int middle = least + (enough - least) / 2;
+    if (is_enough(middle)) {
+      enough = middle;
+    } else {
+      least = middle + 1;
+    }
+  }
+  return bits_of(enough);
+}
 
 }  // namespace kpd::gradient

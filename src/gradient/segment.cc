@@ -19,6 +19,16 @@ uint64_t segment_count(uint64_t count, uint32_t block) {
   return (block_count(count, block) + kBlocksPerSegment - 1) / kBlocksPerSegment;
 }
 
+uint32_t usual_block(const WireParams& params, uint64_t count) {
+  const uint64_t block = uint64_t{1} << params.log2_block;
+  return static_cast<uint32_t>(count == 0 || count >= 2 * block ? block : count);
+}
+
+uint32_t longest_block(const WireParams& params, uint64_t count) {
+  const uint64_t block = uint64_t{1} << params.log2_block;
+  return static_cast<uint32_t>(count == 0 ? block : count < 2 * block ? count : block + count % block);
+}
+
 SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index) {
   const uint64_t blocks = block_count(count, block);
   SegmentShape s;

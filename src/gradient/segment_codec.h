@@ -1,8 +1,8 @@
 // gradient: the contract between a method and the stream.
 //
 // A tensor is cut into blocks of 2^log2_block elements; the last block also takes a tail that is shorter than a block (so it
-// has up to 2B-1 elements; a tensor shorter than B is one block). 64 blocks are a segment, the unit of threads, of rANS flushes
-// and of packets. A method encodes one segment at a time, independent of all others. Implementations are immutable and
+// has up to 2B-1 elements; a tensor shorter than B is one block). 64 blocks are a segment, the unit of threads and of rANS
+// flushes. A method encodes one segment at a time, independent of all others. Implementations are immutable and
 // thread-safe; scratch memory is the caller's.
 #pragma once
 
@@ -23,9 +23,9 @@
 namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
-inline constexpr double kRateUnit = 0.05;    // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 0;    // in a record of a method that rotates: by the size of what is coded
-inline constexpr int kMostRounds = 6;        // that a record may ask for
+inline constexpr int kRatesPerBit = 20;            // of methods whose rate need not be whole
+inline constexpr double kRateUnit = 0.05;          // of a block's own rate (kFlagAllocate)
+inline constexpr uint8_t kAutoRounds = 0;          // in a record of a method that rotates: by the size, see rounds_by_size()
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 struct SliceCode;  // gradient/eden_slices.h
@@ -59,6 +59,10 @@ struct SegmentShape {
 // How many segments a tensor of `count` elements has, and the i-th.
 uint64_t segment_count(uint64_t count, uint32_t block);
 SegmentShape segment_shape(uint64_t count, uint32_t block, uint64_t index);
+// The length of most blocks and of the longest block of a tensor of `count` elements; 2^log2_block for count = 0, which stands
+// for a large one.
+uint32_t usual_block(const WireParams& params, uint64_t count);
+uint32_t longest_block(const WireParams& params, uint64_t count);
 
 // Philox keys of one unit. `rotation` may be shared by all clients (dither=shared); `own` never is. Ties, stochastic
 // rounding, windows and dither draw from `own`, signs from `rotation`.
@@ -85,7 +89,7 @@ inline uint64_t zero_nonfinite(std::span<float> x) {
 
 struct SegmentStats {
   double norm2 = 0, error2 = 0;
-  uint64_t reseeded = 0, over_limit = 0, nonfinite = 0;
+  uint64_t nonfinite = 0;
 };
 
 // Per-thread memory, grown on first use and then reused.
@@ -153,7 +157,7 @@ class SegmentCodec {
 // Rows of MethodRow::keys that several methods have.
 inline constexpr SpecKey kBitsKey{"bits", "0.05..8", "1"};
 inline constexpr SpecKey kBlockKey{"block", "64..16384, a power of two", "4096"};
-inline constexpr SpecKey kRoundsKey{"rounds", "1..3", "by size"};
+inline constexpr SpecKey kRoundsKey{"rounds", "1..6", "by size"};
 
 // What a method's file provides; the registry (src/gradient/registry.cc) holds one entry a method.
 struct MethodEntry {
@@ -163,12 +167,15 @@ struct MethodEntry {
   // Checks fields read from a hostile stream, of which rounds were resolved: throws Error(kCorruptData) with what was expected,
   // else makes the codec.
   std::unique_ptr<SegmentCodec> (*make)(const WireParams& params);
-  double (*limit_vnmse)(const WireParams& params);
+  // Of the resolved params of a tensor of `count` elements, 0: a large one (Codec::limit_vnmse).
+  double (*limit_vnmse)(const WireParams& params, uint64_t count);
+  // Rates that Codec::with_bits tries: multiples of 1 / rates_per_bit up to max_bits; 0: the method has no key `bits`.
+  int rates_per_bit = 0, max_bits = 0;
 };
 const std::vector<MethodEntry>& registry();
 
-// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot ask
-// for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
+// Codecs by their resolved fields, shared by all tensors with the same ones: tables are made once, and a hostile stream cannot
+// ask for more than kMaxCodecs sets of them. Codecs of earlier messages stay until their place is needed.
 class CodecCache {
  public:
   static constexpr size_t kMaxCodecs = 64;

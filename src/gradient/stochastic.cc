@@ -6,10 +6,11 @@
 #include "gradient/stochastic.h"
 
 #include <algorithm>
-#include <cmath>
+#include <numbers>
 
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
+#include "kpd/base/exact_math.h"
 
 namespace kpd::gradient {
 namespace peers {
@@ -90,11 +91,12 @@ double sq_read(std::span<const uint8_t> src, uint64_t floats_offset, uint64_t bi
   return unit;
 }
 
-double sq_limit(uint32_t rate, double base) {
-  if (rate < kOneBit) return (1 + base) * kOneBit / rate - 1;
-  const unsigned bits = rate / kOneBit;
-  const double fine = static_cast<double>(rate % kOneBit) / kOneBit;
-  const double coarse_steps = static_cast<double>((1u << bits) - 1), fine_steps = static_cast<double>((2u << bits) - 1);
+double sq_limit(uint32_t rate, uint32_t n, double base) {
+  const RatePlan plan = rate_plan(rate, n, n);
+  if (plan.coded < n) return (1 + base) * n / plan.coded - 1;
+  const double fine = static_cast<double>(plan.fine) / n;
+  const double coarse_steps = static_cast<double>((1u << plan.bits) - 1),
+               fine_steps = static_cast<double>((2u << plan.bits) - 1);
   return (1 - fine) * base / (coarse_steps * coarse_steps) + fine * base / (fine_steps * fine_steps);
 }
 
@@ -256,7 +258,12 @@ MethodEntry sq_entry() {
           parse_sq,
           make_sq,
           // (hi - lo)^2 <= 2 |x|^2 and a step's variance is at most its square / 4.
-          [](const WireParams& params) { return sq_limit(params.rate, power_of_two(params.log2_block - 1)); }};
+          [](const WireParams& params, uint64_t count) {
+            const uint32_t n = longest_block(params, count);
+            return sq_limit(params.rate, n, 0.5 * n);
+          },
+          kRatesPerBit,
+          kMaxSqBits};
 }
 
 MethodEntry hadamard_sq_entry() {
@@ -269,7 +276,12 @@ MethodEntry hadamard_sq_entry() {
            {kBitsKey, kBlockKey, kRoundsKey}},
           parse_hadamard_sq,
           make_sq,
-          [](const WireParams& params) { return sq_limit(params.rate, 2 * std::log(power_of_two(params.log2_block)) + 2); }};
+          [](const WireParams& params, uint64_t count) {
+            const uint32_t n = longest_block(params, count);
+            return sq_limit(params.rate, n, 2 * std::numbers::ln2 * exact_log2(n) + 2);
+          },
+          kRatesPerBit,
+          kMaxSqBits};
 }
 
 }  // namespace kpd::gradient

@@ -10,7 +10,8 @@
 
 namespace kpd::gradient::peers {
 
-inline constexpr double kMinSqBits = 0.05, kMaxSqBits = 8;
+inline constexpr double kMinSqBits = 0.05;
+inline constexpr int kMaxSqBits = 8;
 
 // Which of a block's n values travel and in how many bits: `coded` of them, the first `fine` in bits + 1, the others in bits.
 struct RatePlan {
@@ -30,7 +31,7 @@ void sq_write(std::span<float> z, const RatePlan& plan, double unit, const trans
 double sq_read(std::span<const uint8_t> src, uint64_t floats_offset, uint64_t bits_offset, const RatePlan& plan,
                std::span<float> z, Scratch& scratch);
 
-// Expected vNMSE of quantizing and sampling as `rate` says if k levels alone cost base / (k - 1)^2.
-double sq_limit(uint32_t rate, double base);
+// Expected vNMSE of quantizing and sampling blocks of n as `rate` says if k levels alone cost base / (k - 1)^2.
+double sq_limit(uint32_t rate, uint32_t n, double base);
 
 }  // namespace kpd::gradient::peers

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/utf8.h"
+#include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "kpd/base/hash.h"
 

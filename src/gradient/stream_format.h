@@ -1,4 +1,5 @@
-// gradient: the bytes of header and codec table (docs/format/gradient.md, normative). Private; the one place with these numbers.
+// gradient: the bytes of header and codec table (docs/format/gradient.md, normative). Private; the one place with these
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@ namespace kpd::gradient {
 inline constexpr uint8_t kMagic[4] = {'K', 'P', 'D', 'G'};
 inline constexpr uint8_t kFormatMajor = 2;
 inline constexpr uint8_t kFormatMinor = 0;
-inline constexpr uint16_t kFlagMessage = 1;        // header flags: message form, else file form
-inline constexpr uint16_t kFlagStreamed = 2;       // total length unknown when the header was written
-inline constexpr uint16_t kFlagPackets = 4;        // the control part of a packetized message
-inline constexpr uint16_t kFlagAuthenticated = 8;  // a message with a MAC field
-inline constexpr uint64_t kUnknownLength = ~0ull;  // total length of a streamed one
-inline constexpr uint64_t kFileHeaderBytes = 48;   // before manifest and extensions
+inline constexpr uint16_t kFlagMessage = 1;          // header flags: message form, else file form
+inline constexpr uint16_t kFlagStreamed = 2;         // total length unknown when the header was written
+inline constexpr uint16_t kFlagPackets = 4;          // the control part of a packetized message
+inline constexpr uint16_t kFlagAuthenticated = 8;    // a message with a MAC field
+inline constexpr uint64_t kUnknownLength = ~0ull;    // total length of a streamed one
+inline constexpr uint64_t kFileHeaderBytes = 48;     // before manifest and extensions
 inline constexpr uint64_t kMessageHeaderBytes = 72;  // without the MAC field
 inline constexpr uint64_t kMacOffset = kMessageHeaderBytes, kMacBytes = 16;
 inline constexpr uint64_t kRecordBytes = 14;  // of a codec
@@ -70,8 +71,8 @@ void read_header_rest(ByteReader& r, const Limits& limits, StreamInfo& info);
 
 // Throws Error(kInvalidArgument) unless there is one view a tensor, each with the tensor's count and a type that it may have.
 void check_sources(const Manifest& manifest, std::span<const TensorView> tensors);
-// Throws Error(kInvalidArgument) unless there is one destination a tensor, each with the tensor's count of floats; one of an exact
-// type may be empty.
+// Throws Error(kInvalidArgument) unless there is one destination a tensor, each with the tensor's count of floats; one of an
+// exact type may be empty.
 void check_destinations(const Manifest& manifest, std::span<const std::span<float>> dst);
 // Throws Error(kInvalidArgument) for a weight that is not finite, e.g. one divided by a sum of no weights.
 void check_weight(float weight);

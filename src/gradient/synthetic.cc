@@ -18,7 +18,8 @@ namespace {
 constexpr uint64_t kChunk = uint64_t{1} << 16;           // elements a task makes
 constexpr uint64_t kSharedClient = 0;                    // the stream of u; client c has stream c + 1
 constexpr uint64_t kSeedDomain = 0x73796e7468657469ull;  // keeps data apart from other uses of the same seed
-constexpr std::array<std::string_view, 4> kMarginalNames = {"normal", "lognormal", "exponential", "sparse"};
+constexpr std::array<std::string_view, 6> kMarginalNames = {"normal", "lognormal", "exponential", "sparse", "halves", "blocks"};
+constexpr size_t kMaxFactors = 4096;
 
 // Fills z[0 .. n) with the standard normal numbers `first ...` of a stream; first is a multiple of 4.
 void fill_normal(uint64_t seed, uint64_t trial, uint64_t stream, uint64_t first, std::span<float> z) {
@@ -40,6 +41,32 @@ void apply_marginal(Marginal marginal, std::span<float> z) {
     for (float& v : z) v = std::exp(v);
   } else if (marginal == Marginal::kExponential) {
     for (float& v : z) v = static_cast<float>(-std::log(0.5 * std::erfc(v * 0.70710678118654752440)));
+  }
+}
+
+// "R1,R2,..." as finite numbers; `text` is what an error shows.
+std::vector<double> parse_factors(std::string_view list, std::string_view text) {
+  std::vector<double> factors;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  while (true) {
+    double factor = 0;
+    const auto [next, error] = std::from_chars(at, end, factor);
+    if (error != std::errc() || !std::isfinite(factor) || (next != end && *next != ',') || factors.size() == kMaxFactors) {
+      fail(ErrorCode::kInvalidArgument, "\"", text,
+           "\": expected finite numbers, as in halves:0.1 or blocks:1,0.1,0.01 (at most ", kMaxFactors, ")");
+    }
+    factors.push_back(factor);
+    if (next == end) return factors;
+    at = next + 1;
+  }
+}
+
+// Multiplies part[j], element first + j of dim, by the factor of its part.
+void scale_parts(std::span<const double> factors, uint64_t dim, uint64_t first, std::span<float> part) {
+  for (size_t j = 0; j < part.size(); ++j) {
+    const auto k = static_cast<size_t>(static_cast<unsigned __int128>(first + j) * factors.size() / dim);
+    part[j] = static_cast<float>(part[j] * factors[k]);
   }
 }
 
@@ -81,7 +108,7 @@ SyntheticSpec SyntheticSpec::parse(std::string_view text) {
     const std::string_view near = nearest_word(name, kMarginalNames);
     fail(ErrorCode::kInvalidArgument, "unknown distribution \"", text, "\"",
          near.empty() ? std::string() : str(", did you mean '", near, "'?"),
-         " (known: lognormal, normal, exponential, sparse:K)");
+         " (known: lognormal, normal, exponential, sparse:K, halves:R, blocks:R1,R2,...)");
   }
   spec.marginal = static_cast<Marginal>(found - kMarginalNames.begin());
   const std::string_view rest = text.substr(name.size());
@@ -90,6 +117,12 @@ SyntheticSpec SyntheticSpec::parse(std::string_view text) {
     const auto [ptr, error] = std::from_chars(rest.data() + (rest.empty() ? 0 : 1), end, spec.sparse_k);
     if (rest.size() < 2 || error != std::errc() || ptr != end || spec.sparse_k == 0) {
       fail(ErrorCode::kInvalidArgument, "\"", text, "\": expected sparse:K with a whole number K of at least 1");
+    }
+  } else if (spec.marginal == Marginal::kHalves || spec.marginal == Marginal::kBlocks) {
+    spec.factors = parse_factors(rest.substr(rest.empty() ? 0 : 1), text);
+    if (spec.marginal == Marginal::kHalves) {
+      if (spec.factors.size() != 1) fail(ErrorCode::kInvalidArgument, "\"", text, "\": expected one number, as in halves:0.1");
+      spec.factors.insert(spec.factors.begin(), 1.0);
     }
   } else if (!rest.empty()) {
     fail(ErrorCode::kInvalidArgument, "\"", text, "\": ", name, " takes no parameter");
@@ -137,6 +170,7 @@ void SyntheticClients::client(uint64_t client, std::span<float> dst, int threads
       for (size_t i = 0; i < part.size(); ++i) part[i] = shared_[first + i] + own_scale * part[i];
     }
     apply_marginal(spec_.marginal, part);
+    if (!spec_.factors.empty()) scale_parts(spec_.factors, dim_, first, part);
   });
 }
 

@@ -165,7 +165,7 @@ MethodEntry terngrad_entry() {
            {kBlockKey, {"clip", "0..64, in standard deviations; 0: none", "0"}}},
           parse,
           make,
-          [](const WireParams&) { return std::numeric_limits<double>::quiet_NaN(); }};
+          [](const WireParams&, uint64_t) { return std::numeric_limits<double>::quiet_NaN(); }};
 }
 
 }  // namespace kpd::gradient

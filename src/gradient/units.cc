@@ -1,9 +1,11 @@
 // gradient: see units.h.
 #include "gradient/units.h"
 
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 
+#include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
 
@@ -11,12 +13,17 @@ namespace kpd::gradient {
 namespace {
 
 constexpr uint8_t kEdenId = 2;
-// A rANS flush has 8 states of 4 bytes and its length: below so many bits of codes it is most of a segment.
-constexpr uint64_t kFlushBits = 36 * 8;
 
 }  // namespace
 
-uint8_t default_rounds(uint64_t count) { return count < 128 ? 5 : count < 512 ? 4 : count <= 4096 ? 3 : 2; }
+uint8_t rounds_by_size(const WireParams& params, uint64_t count) {
+  constexpr uint64_t kLong = 4096;
+  const uint64_t block = std::min(count, uint64_t{1} << params.log2_block);
+  if (block < 128) return 5;
+  if (block < 512) return 4;
+  if (block < kLong || count <= kLong || params.method == kDriveId || params.method == kDrivePlusId) return 3;
+  return 2;
+}
 
 bool rotates(uint8_t method) {
   return method == kEdenId || method == kDriveId || method == kDrivePlusId || method == kHadamardSqId || method == kKashinSqId;
@@ -34,14 +41,12 @@ WireParams exact_params(DType dtype) {
 WireParams resolve_record(const WireParams& record, uint64_t count) {
   WireParams p = record;
   p.flags &= static_cast<uint16_t>(~kFlagJoin);
-  // A dithered code is exempt: it is summed in rotated form, which has no fixed code.
-  if (p.method == kEdenId && (p.flags & (kFlagEntropy | kFlagDither)) == kFlagEntropy && count < (kFlushBits << 16) &&
-      count * p.rate < (kFlushBits << 16)) {
+  if (takes_fixed_code(p, count)) {
     p.flags &= static_cast<uint16_t>(~kFlagEntropy);
     p.param = 0;
   }
   if (rotates(p.method) && p.rounds == 0) {
-    p.rounds = default_rounds(count);
+    p.rounds = rounds_by_size(p, count);
     p.flags |= kFlagSizedRounds;
   }
   return p;
@@ -133,7 +138,8 @@ uint64_t decode_into(const Units& units, const Unit& unit, const SegmentShape& s
   if (unit.n_pieces == 1) {
     const std::span<float> out = dst[unit.tensor];
     if (unit.params.method == kExactId && out.empty()) return 0;
-    return unit.codec->decode(bytes, shape, keys, weight, accumulate, out.subspan(shape.first_element, shape.elements), scratch);
+    return unit.codec->decode(bytes, shape, keys, weight, accumulate, out.subspan(shape.first_element, shape.elements),
+                              scratch);
   }
   if (scratch.unscaled.size() < shape.elements) scratch.unscaled.resize(shape.elements);
   const std::span<float> values(scratch.unscaled.data(), shape.elements);

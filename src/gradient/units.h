@@ -66,10 +66,10 @@ class Units {
 
  private:
   struct Joined {
-    uint64_t count = 0;      // elements of all members
-    uint32_t members = 0;    // of all,
-    uint32_t placed = 0;     // so far
-    uint32_t unit = 0;       // once it has a place
+    uint64_t count = 0;    // elements of all members
+    uint32_t members = 0;  // of all,
+    uint32_t placed = 0;   // so far
+    uint32_t unit = 0;     // once it has a place
   };
   void add_unit(uint32_t tensor, uint64_t count, uint8_t record, const WireParams& params, CodecCache& codecs);
   std::vector<Unit> list_;
@@ -88,8 +88,10 @@ uint64_t decode_into(const Units& units, const Unit& unit, const SegmentShape& s
                      const TensorKeys& keys, float weight, bool accumulate, std::span<const std::span<float>> dst,
                      Scratch& scratch);
 
-// Rounds of a unit of `count` elements whose codec's record leaves them open.
-uint8_t default_rounds(uint64_t count);
+// Rounds of the rotation of a unit of `count` elements whose codec's record leaves them open: 5 where its first block has below
+// 128 elements, 4 below 512, 3 where it has below 4096 or the unit at most 4096, else 2 (3 for drive and drive+, which have no
+// way to ask for three where x needs them). Methods without a rotation are not asked.
+uint8_t rounds_by_size(const WireParams& params, uint64_t count);
 // True for methods with a rotation: their records may leave the rounds open and ask for joining.
 bool rotates(uint8_t method);
 // A codec's params for a unit of `count` elements: rounds chosen, an entropy code that would be all flush replaced by the fixed

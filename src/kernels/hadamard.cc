@@ -21,6 +21,7 @@ namespace HWY_NAMESPACE {
 #if KPD_TARGET_IS_SCALAR
 void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) { scalar::fwht(y, n, in, out); }
 void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) { scalar::flip_scale(in, n, dst, accumulate); }
+void MirrorButterfly(float* y, size_t n) { scalar::mirror_butterfly(y, n); }
 Magnitude MagnitudeOf(const float* x, size_t n) { return scalar::magnitude(x, n); }
 #else
 
@@ -272,6 +273,24 @@ void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
   }
 }
 
+void MirrorButterfly(float* y, size_t n) {
+  const D d;
+  const V c = hn::Set(d, kSqrtHalf);
+  const size_t half = n / 2;
+  size_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    float* const mirror = y + (n - i - kLanes);
+    const V a = hn::LoadU(d, y + i), b = hn::Reverse(d, hn::LoadU(d, mirror));
+    hn::StoreU(hn::Mul(hn::Add(a, b), c), d, y + i);
+    hn::StoreU(hn::Reverse(d, hn::Mul(hn::Sub(a, b), c)), d, mirror);
+  }
+  for (; i < half; ++i) {
+    const float a = y[i], b = y[n - 1 - i];
+    y[i] = (a + b) * kSqrtHalf;
+    y[n - 1 - i] = (a - b) * kSqrtHalf;
+  }
+}
+
 Magnitude MagnitudeOf(const float* x, size_t n) {
   const D d;
   const DU du;
@@ -325,6 +344,7 @@ HWY_AFTER_NAMESPACE();
 namespace kpd::kernels {
 HWY_EXPORT(Fwht);
 HWY_EXPORT(FlipScale);
+HWY_EXPORT(MirrorButterfly);
 HWY_EXPORT(MagnitudeOf);
 
 void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
@@ -335,6 +355,11 @@ void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
 void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
   if (use_scalar_kernels()) return scalar::flip_scale(in, n, dst, accumulate);
   HWY_DYNAMIC_DISPATCH(FlipScale)(in, n, dst, accumulate);
+}
+
+void mirror_butterfly(float* y, size_t n) {
+  if (use_scalar_kernels()) return scalar::mirror_butterfly(y, n);
+  HWY_DYNAMIC_DISPATCH(MirrorButterfly)(y, n);
 }
 
 Magnitude magnitude(const float* x, size_t n) {

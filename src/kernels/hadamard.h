@@ -29,6 +29,11 @@ void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out = nul
 // dst[i] = signs * scale * src[i], or += (the two edges of fwht alone; may be in place).
 void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate = false);
 
+// For i < floor(n/2), with c = float(1/sqrt(2)): (y[i], y[n-1-i]) = ((y[i] + y[n-1-i]) * c, (y[i] - y[n-1-i]) * c). The middle
+// one of an odd n stays. Symmetric and orthogonal, so it is its own inverse.
+inline constexpr float kSqrtHalf = 0.70710678118654752440f;
+void mirror_butterfly(float* y, size_t n);
+
 // Over x[n]: the largest |x| as raw bits (>= 0x7f800000 means NaN or Inf is present) and the sum of squares in double by the
 // fixed tree: element i is added to lane i % 16 in increasing order of i, then lanes l and l + 8, l + 4, l + 2, l + 1 are
 // added.
@@ -41,6 +46,7 @@ Magnitude magnitude(const float* x, size_t n);
 namespace scalar {
 void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out);
 void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate);
+void mirror_butterfly(float* y, size_t n);
 Magnitude magnitude(const float* x, size_t n);
 }  // namespace scalar
 

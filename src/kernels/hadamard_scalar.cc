@@ -40,6 +40,14 @@ void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
   }
 }
 
+void mirror_butterfly(float* y, size_t n) {
+  for (size_t i = 0; i < n / 2; ++i) {
+    const float a = y[i], b = y[n - 1 - i];
+    y[i] = (a + b) * kSqrtHalf;
+    y[n - 1 - i] = (a - b) * kSqrtHalf;
+  }
+}
+
 Magnitude magnitude(const float* x, size_t n) {
   uint32_t max_bits = 0;
   double lanes[16] = {};

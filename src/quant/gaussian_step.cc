@@ -176,6 +176,25 @@ GaussianStep::GaussianStep(uint32_t units, bool with_dither) : step_q20(units), 
   }
 }
 
+double GaussianStep::sphere_zq(uint32_t n) const {
+  double sum = 0;
+  for (int64_t i = 1;; ++i) {
+    const double a = (i - 0.5) * step;
+    if (!(a < kSumEnd && a * a < n)) break;
+    sum += static_cast<double>(value_of(i)) * sphere_partial_mean(n, a, (i + 0.5) * step);
+  }
+  return 2.0 * sum;
+}
+
+HalfQuantizer GaussianStep::half() const {
+  HalfQuantizer out{{0.0}, {0.0}};
+  for (int64_t i = 1; (i - 0.5) * step < 2 * kSumEnd; ++i) {
+    out.edges.push_back((i - 0.5) * step);
+    out.values.push_back(static_cast<double>(value_of(i)));
+  }
+  return out;
+}
+
 std::shared_ptr<const GaussianStep> gaussian_step(uint32_t step_q20, bool dither) {
   // Oldest out first; 64 entries are more steps than one stream's allocation uses at a time.
   constexpr size_t kCapacity = 64;

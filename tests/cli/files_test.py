@@ -34,7 +34,7 @@ def case_eden_round_trip_reports_the_exact_error(t):
     assert .12 < error < .14, error
     size = t.path("x.kpdg").stat().st_size
     assert report["bytes"] == size and abs(report["wire_bits_per_coordinate"] - 8 * size / 70001) < 1e-9, report
-    assert report["elements"] == 70001 and report["seed"] == 1 and report["reseeded"] == 0, report
+    assert report["elements"] == 70001 and report["seed"] == 1, report
     assert report["seconds"] > 0, report
 
 
@@ -173,7 +173,7 @@ def case_every_codec_encodes_and_decodes(t):
 
 SPECS = ["eden:bits=0.3", "eden:bits=0.1,code=entropy", "eden:bits=2.5,scale=norm", "eden:bits=1,allocate=energy",
          "eden:bits=2,code=entropy,dither=shared", "eden:bits=1,rounds=3,block=1024,scale=biased", "drive:scale=biased",
-         "kashin-sq:bits=2,iterations=3", "terngrad:clip=2.5", "qsgd:bits=4,block=512", "randk:bits=0.7", "sq:bits=3"]
+         "kashin-sq:bits=2,iterations=3", "terngrad:clip=2.5", "qsgd:bits=4,block=512", "qsgd:bits=4,norm=max,code=fixed,block=512", "randk:bits=0.7", "sq:bits=3"]
 
 
 def case_inspect_names_a_spec_that_encodes_the_same(t):

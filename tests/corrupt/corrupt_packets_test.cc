@@ -94,6 +94,15 @@ TEST(CorruptPackets, ControlPart) {
   }
 }
 
+// Found before anything is added, not while groups are decoded.
+TEST(CorruptPackets, AScaleWordThatAsksForThreeRoundsWhereItMayNot) {
+  PacketSet set = packets_of("eden:bits=2,block=64,rounds=2", normal_vector(kCount, 1));
+  const size_t last = set.control.size() - kChecksumBytes - 8;
+  set.control[last] |= 1;
+  seal_all(set);
+  EXPECT_KPD_ERROR(kCorruptData, str("hostile: byte ", last, ": a block asks for three rounds"), decode(set));
+}
+
 TEST(CorruptPackets, ADamagedPacketIsALostOne) {
   const std::vector<float> x = normal_vector(kCount, 1);
   for (const char* spec : kSpecs) {

@@ -91,7 +91,8 @@ inline std::vector<Damage> frame_damages() {
   l.add("header_takes_table", kCorrupt, "byte 61: header extension cut short", [](Bytes& s) { store_u32(s.data() + 8, 66); });
   l.add("tensors_all_ones", kLimit, "byte 12: 4294967295 tensors, the limit is 1048576",
         [](Bytes& s) { store_u32(s.data() + 12, ~0u); });
-  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit a header of 61 bytes", [](Bytes& s) { store_u32(s.data() + 12, 1000000); });
+  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit a header of 61 bytes",
+        [](Bytes& s) { store_u32(s.data() + 12, 1000000); });
   l.add("one_tensor_too_many", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 2); });
   l.add("no_tensor", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 0); });
   l.add("tensor_missing", kCorrupt, "byte 48: 1 codecs for 0 tensors", [](Bytes& s) {
@@ -171,9 +172,8 @@ inline std::vector<Damage> table_damages() {
   using namespace detail;
   List l("float32");
   const std::vector<std::string> two = {"float32", "eden:bits=1,join=0"};
-  const auto runs = [&](const std::string& name, const std::string& part, const std::vector<std::string>& codecs, const Bytes& b) {
-    l.raw(name, kCorrupt, part, table_stream(codecs, b));
-  };
+  const auto runs = [&](const std::string& name, const std::string& part, const std::vector<std::string>& codecs,
+                        const Bytes& b) { l.raw(name, kCorrupt, part, table_stream(codecs, b)); };
   runs("table_no_codec", "byte 87: no codec for 3 tensors", {}, {});
   runs("table_more_codecs_than_tensors", "byte 87: 4 codecs for 3 tensors", {"float32", "bf16", "drive", "sq"}, {0, 3});
   runs("table_same_codec_twice", "byte 103: codec 1 is that of another number too", {"float32", "float32"}, {0, 1, 1, 2});
@@ -183,7 +183,8 @@ inline std::vector<Damage> table_damages() {
   runs("table_run_beyond", "byte 118: a run of 4 tensors, expected 1 to 3", two, {0, 4});
   runs("table_second_run_beyond", "byte 120: a run of 3 tensors, expected 1 to 2", two, {0, 1, 1, 3});
   runs("table_run_of_2_62", "expected 1 to 3", two, {0, 255, 255, 255, 255, 255, 255, 255, 255, 0x7f});
-  runs("table_run_never_ends", "byte 118: the length of a run of tensors is not written in the fewest bytes", two, Bytes(12, 255));
+  runs("table_run_never_ends", "byte 118: the length of a run of tensors is not written in the fewest bytes", two,
+       Bytes(12, 255));
   l.damages.back().bytes[117] = 0;
   seal(l.damages.back().bytes);
   runs("table_run_padded", "byte 118: the length of a run of tensors is not written in the fewest bytes", two, {0, 0x83, 0});
@@ -246,7 +247,8 @@ inline std::vector<Damage> record_damages() {
   u8("entropy_block_13", kCorrupt, "log2 of the block is 13", 1, 13);
   l.with("eden:code=entropy,dither=shared,bits=1");
   u8("dither_biased", kCorrupt, "dither with a scale that is not unbiased", 3, 1);
-  u16("dither_joins", kCorrupt, "only methods with a rotation of one client's own join", kFlagEntropy | kFlagDither | kFlagJoin);
+  u16("dither_joins", kCorrupt, "only methods with a rotation of one client's own join",
+      kFlagEntropy | kFlagDither | kFlagJoin);
   l.with("sq:bits=1");
   u16("peer_flags", kCorrupt, "sq: flags 1, expected 0", 1);
   u16("sq_joins", kCorrupt, "flags 16: only methods with a rotation", kFlagJoin);
@@ -272,15 +274,19 @@ inline std::vector<Damage> payload_damages() {
   l.add("payload_long", kCorrupt, "the tensors end here", [](Bytes& s) { insert(s, payload_at(s), {1}); });
   l.add("record_cut", kCorrupt, "byte 69: expected 4 bytes of rate, 0 left", [](Bytes& s) { s.resize(record_at(s) + 2 + 4); });
   word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 79: byte 0: scale word 4 has no exponent", 0, 4);
-  word("attempt_without_scale", kCorrupt, "byte 0: scale word 3 has no exponent", 0, 3);
+  word("rounds_without_scale", kCorrupt, "byte 0: scale word 1 has no exponent", 0, 1);
+  word("three_rounds_of_five", kCorrupt, "byte 0: a block asks for three rounds, the record has 5", 0, 256u << 23 | 1);
   word("codes_of_a_zero_block", kCorrupt, "byte 83: the tensors end here", 0, 0);
   for (const char* spec : {"drive", "drive+", "sq:bits=2", "hadamard-sq:bits=2", "kashin-sq:bits=2", "terngrad"}) {
     l.with(spec);
     l.add(str("codes_of_a_zero_block_", std::string(spec).substr(0, std::string(spec).find(':'))), kCorrupt,
-          "the tensors end here", [](Bytes& b) { std::fill_n(b.begin() + static_cast<ptrdiff_t>(payload_at(b)), 8, uint8_t{0}); });
+          "the tensors end here",
+          [](Bytes& b) { std::fill_n(b.begin() + static_cast<ptrdiff_t>(payload_at(b)), 8, uint8_t{0}); });
   }
   l.with("randk:bits=8");
   word("codes_of_a_zero_block_randk", kCorrupt, "byte 83: the tensors end here", 0, 0x80000000u);
+  l.with("eden:bits=1,rounds=2");
+  word("three_rounds_of_explicit", kCorrupt, "byte 0: a block asks for three rounds, the record has 2", 0, 256u << 23 | 1);
   l.with("eden:bits=1");
 
   l.with("eden:bits=2,allocate=energy,block=64");
@@ -325,7 +331,8 @@ inline std::vector<Damage> payload_damages() {
         entropy_stream({.flush = flush_of(2), .escapes = {9, -9, 9}}));
   l.raw("flush_of_no_block", kCorrupt, "byte ", entropy_stream({.word = 0, .flush = flush_of(0)}));
   l.with("eden:code=entropy,dither=shared,bits=2");
-  l.add("dither_reseeded", kCorrupt, "byte 0: a dithered block was re-seeded", [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
+  l.add("dither_rounds", kCorrupt, "byte 0: a dithered block asks for a rotation of its own",
+        [](Bytes& s) { s[payload_at(s) + 4] |= 1; });
 
   const auto number = [&](const std::string& spec, const std::string& name, size_t at, float v, const std::string& part) {
     l.with(spec);

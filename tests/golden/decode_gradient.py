@@ -278,15 +278,15 @@ def step_table(parameter, dither):
 
 # ---------------------------------------------------------------- 4 Random numbers
 
-SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER, PACKETS = 0, 4, 8, 9, 10, 11, 20
+SIGNS, SECOND_SIGNS, TIES, WINDOW, STOCHASTIC, DITHER, PACKETS = 0, 8, 16, 17, 18, 19, 20
 MASK = (1 << 32) - 1
 
 
-def random_words(key, block, attempt, purpose, n):
+def random_words(key, block, purpose, n):
     """4.2: the first n words, as uint64."""
     count = (n + 3) // 4
     c0 = np.arange(count, dtype=np.uint64)
-    c1 = np.full(count, attempt * 65536 + purpose, dtype=np.uint64)
+    c1 = np.full(count, purpose, dtype=np.uint64)
     c2 = np.full(count, block & MASK, dtype=np.uint64)
     c3 = np.full(count, block >> 32, dtype=np.uint64)
     k0, k1 = key & MASK, key >> 32
@@ -298,8 +298,8 @@ def random_words(key, block, attempt, purpose, n):
     return np.stack([c0, c1, c2, c3], axis=1).reshape(-1)[:n]
 
 
-def random_bits(key, block, attempt, purpose, n):
-    words = random_words(key, block, attempt, purpose, (n + 31) // 32)
+def random_bits(key, block, purpose, n):
+    words = random_words(key, block, purpose, (n + 31) // 32)
     j = np.arange(n)
     return ((words[j // 32] >> (j % 32).astype(np.uint64)) & np.uint64(1)).astype(bool)
 
@@ -334,11 +334,22 @@ def gain(n, rounds):
     return g * math.sqrt(n) if rounds % 2 else g
 
 
+SQRT_HALF = F32(math.sqrt(0.5))
+
+
 def negate(y, bits):
     return np.where(bits, -y, y)
 
 
-def unrotate(y, rounds, key, block, attempt, f):
+def mirror_pairs(y):
+    """Its own inverse."""
+    half, n = len(y) // 2, len(y)
+    a, b = y[:half].copy(), y[n - half:][::-1].copy()
+    y[:half] = (a + b) * SQRT_HALF
+    y[n - half:] = ((a - b) * SQRT_HALF)[::-1]
+
+
+def unrotate(y, rounds, key, block, f):
     """The inverse of R times the float f."""
     n = len(y)
     y = y.copy()
@@ -348,15 +359,16 @@ def unrotate(y, rounds, key, block, attempt, f):
         if m == n:
             hadamard(y)
         else:
+            mirror_pairs(y)
             last = y[n - m:].copy()
             hadamard(last)
-            y[n - m:] = negate(last * c, random_bits(key, block, attempt, SECOND_SIGNS + r, m))
+            y[n - m:] = negate(last * c, random_bits(key, block, SECOND_SIGNS + r, m))
             first = y[:m].copy()
             hadamard(first)
             y[:m] = first * c
         if r == 0:
             y = y * f
-        y = negate(y, random_bits(key, block, attempt, SIGNS + r, n))
+        y = negate(y, random_bits(key, block, SIGNS + r, n))
     return y
 
 
@@ -407,20 +419,23 @@ def read_plane(r, n):
 
 # ---------------------------------------------------------------- 6 Scale word
 
-def check_word(word):
+def check_word(word, record):
     require(word == 0 or word >> 23 != 0, f"scale word {word:#x} has no exponent")
+    may_ask = record.get("sized") and record["rounds"] == 2 and not record["flags"] & 2
+    require(may_ask or not word & 1, "a scale word asks for three rounds where it may not")
     return word
 
 
 def scale_of(word):
-    return math.ldexp(1 + ((word >> 2) & 0x1FFFFF) * 2.0 ** -21, (word >> 23) - 256)
+    return math.ldexp(1 + ((word >> 1) & 0x3FFFFF) * 2.0 ** -22, (word >> 23) - 256)
 
 
 def finish_eden_block(y, record, keys, block, word, largest, share=1.0):
     """`share`: coded coordinates divided by those that arrived (13.2)."""
-    n, s, g = len(y), scale_of(word) * share, gain(len(y), record["rounds"])
+    rounds = 3 if word & 1 else record["rounds"]
+    n, s, g = len(y), scale_of(word) * share, gain(len(y), rounds)
     f = s / g
-    where = (record["rounds"], keys["rotation"], block.number, word & 3)
+    where = (rounds, keys["rotation"], block.number)
     if (s * largest) * math.sqrt(n) < 2.0 ** 126 and 2.0 ** -90 < f < 2.0 ** 100:
         return unrotate(y, *where, F32(f))
     return saturated(unrotate(y, *where, F32(1)).astype(np.float64) * f)
@@ -438,7 +453,7 @@ def eden_fixed_parts(n, rate):
 
 
 def decode_eden_fixed(r, record, keys, blocks):
-    words = [check_word(r.number("I")) for _ in blocks]
+    words = [check_word(r.number("I"), record) for _ in blocks]
     rates = [record["rate"]] * len(blocks)
     if record["flags"] & 4:
         units = [r.number("B") for _ in blocks]
@@ -461,7 +476,7 @@ def decode_eden_fixed(r, record, keys, blocks):
             largest = max(largest, float(levels[-1]))
         y = np.concatenate(coded)
         if kept < block.n:
-            start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+            start = (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * block.n) >> 32
             whole = np.zeros(block.n, dtype=F32)
             whole[(start + np.arange(kept)) % block.n] = y
             y = whole
@@ -508,13 +523,13 @@ class Rans:
 def dither_sections(table, keys, block):
     """8.3: [(first, count, class)] in the order of the runs."""
     n_sections = (block.n + 127) // 128
-    words = random_words(keys["own"], block.number, 0, WINDOW, n_sections)
+    words = random_words(keys["own"], block.number, WINDOW, n_sections)
     sections = [(128 * k, min(128, block.n - 128 * k), (int(w) * table.classes) >> 32) for k, w in enumerate(words)]
     return sorted(sections, key=lambda s: s[2])  # stable: by place within a class
 
 
 def dither_offsets(table, keys, block, sections):
-    words = random_words(keys["own"], block.number, 0, DITHER, (block.n + 1) // 2)
+    words = random_words(keys["own"], block.number, DITHER, (block.n + 1) // 2)
     unit = F32(1) / F32(65536 * table.classes)
     offsets = np.zeros(block.n, dtype=F32)
     for first, count, c in sections:
@@ -527,9 +542,7 @@ def dither_offsets(table, keys, block, sections):
 def decode_eden_entropy(r, record, keys, blocks):
     dither = bool(record["flags"] & 2)
     table = step_table(record["param"], dither)
-    words = [check_word(r.number("I")) for _ in blocks]
-    if dither:
-        require(all(w & 3 == 0 for w in words), "a dithered block was re-seeded")
+    words = [check_word(r.number("I"), record) for _ in blocks]
     low = {}
     for block, word in zip(blocks, words):
         if word != 0:
@@ -593,16 +606,16 @@ def emit(y, factor):
 
 def undo_rotation(y, record, keys, block):
     g = gain(len(y), record["rounds"])
-    return unrotate(y, record["rounds"], keys["rotation"], block.number, 0, F32(1.0 / g))
+    return unrotate(y, record["rounds"], keys["rotation"], block.number, F32(1.0 / g))
 
 
 def window(keys, block, n):
-    return (int(random_words(keys["own"], block.number, 0, WINDOW, 1)[0]) * n) >> 32
+    return (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * n) >> 32
 
 
 def subset(keys, block, n, k):
     """Algorithm S."""
-    chosen, words = [], random_words(keys["own"], block.number, 0, WINDOW, n)
+    chosen, words = [], random_words(keys["own"], block.number, WINDOW, n)
     for i in range(n):
         if len(chosen) < k and (int(words[i]) * (n - i)) >> 32 < k - len(chosen):
             chosen.append(i)
@@ -737,7 +750,43 @@ def decode_kashin(r, record, keys, blocks):
     return np.concatenate(out)
 
 
+def digit_groups(bits, n):
+    """qsgd, code=fixed: [(digits, bits)] of n digits of radix 2^bits - 1."""
+    radix = (1 << bits) - 1
+    most = {2: 29, 3: 21, 4: 11}.get(bits, 1)
+    sizes = [most] * (n // most) + ([n % most] if n % most else [])
+    return [(k, (radix ** k - 1).bit_length()) for k in sizes]
+
+
+def digit_bytes(bits, n):
+    return plane_bytes(sum(w for _, w in digit_groups(bits, n)))
+
+
+def decode_qsgd_fixed(r, record, blocks):
+    norms = [finite_float(r) for _ in blocks]
+    bits, top, out = record["rate"] >> 16, record["param"], []
+    radix = 2 * top + 1
+    for block, norm in zip(blocks, norms):
+        require(norm >= 0, "negative norm")
+        if norm == 0:
+            out.append(np.zeros(block.n, dtype=F32))
+            continue
+        codes, digits = BitString(r.take(digit_bytes(bits, block.n))), []
+        for k, w in digit_groups(bits, block.n):
+            number = codes.get(w)
+            require(number < radix ** k, "a group of digits is too large")
+            for _ in range(k):
+                digits.append(number % radix)
+                number //= radix
+        codes.finish()
+        y = np.array([d if d <= top else top - d for d in digits], dtype=F32)
+        out.append(emit(y, float(norm) / top))
+    return np.concatenate(out)
+
+
 def decode_qsgd(r, record, keys, blocks):
+    if record["flags"] & 64:
+        return decode_qsgd_fixed(r, record, blocks)
     norms = [finite_float(r) for _ in blocks]
     bits, out = BitString(r.take(r.left()), "big"), []
     for block, norm in zip(blocks, norms):
@@ -835,9 +884,9 @@ DECODERS = {0: decode_float32, 1: decode_bf16, 2: decode_eden, 3: decode_drive, 
 def head_bytes(record, blocks):
     """What tells which blocks have codes (2.6), a list of its length for each block; None where a segment's length travels."""
     method = record["method"]
-    if method == 8 or (method == 2 and record["flags"] & 5):
+    if (method == 8 and not record["flags"] & 64) or (method == 2 and record["flags"] & 5):
         return None
-    return {0: 0, 1: 0, 2: 4, 3: 4, 4: 8, 5: 8, 6: 8, 7: 8, 9: 4, 10: 4, 11: 0}[method]
+    return {0: 0, 1: 0, 2: 4, 3: 4, 4: 8, 5: 8, 6: 8, 7: 8, 8: 4, 9: 4, 10: 4, 11: 0}[method]
 
 
 def segment_bytes(record, blocks, head):
@@ -854,6 +903,8 @@ def segment_bytes(record, blocks, head):
         if method in (5, 6, 7):
             coded, fine, bits = sq_plan(rate, b.n, 2 * b.n if method == 7 else b.n)
             return plane_bytes(coded * bits + fine)
+        if method == 8:
+            return digit_bytes(rate >> 16, b.n)
         if method == 9:
             return (b.n + 4) // 5
         return 4 * (max(1, (rate * b.n + 1048576) // 2097152) - 1)
@@ -891,13 +942,13 @@ def check_record(record):
     flags = record["flags"]
     require(6 <= record["log2_block"] <= 14 and record["scale"] <= 2, "a field of a codec is out of range")
     require(method in DECODERS and method != 11, f"unknown method {method}")
-    require(flags & ~(7 | JOIN) == 0, "unknown flags")
+    require(flags & ~(7 | JOIN | 96) == 0, "unknown flags")
     if flags & JOIN:
         require(method in ROTATING and not flags & 2, "this codec does not join")
         flags -= JOIN
     require(rounds <= 6 if method in ROTATING else rounds == 0, "rounds")
     if method == 2:
-        require(not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1), "eden: flags")
+        require(not (flags & 2 and not flags & 1) and not (flags & 4 and flags & 1) and not flags & 96, "eden: flags")
         require(3277 <= rate <= 524288, "eden: rate")
         require(not flags & 2 or record["scale"] == 0, "eden: dither takes the unbiased scale")
         require(4096 <= param <= 8388608 and record["log2_block"] <= 12 if flags & 1 else param == 0, "eden: parameter")
@@ -906,7 +957,9 @@ def check_record(record):
     allowed = {0: (0, 2097152, 2097152, 0, 0), 1: (0, 1048576, 1048576, 0, 0), 3: (1, 65536, 65536, 0, 0),
                4: (1, 65536, 65536, 0, 0), 5: (0, 1, 524288, 0, 0), 6: (0, 1, 524288, 0, 0), 7: (0, 1, 524288, 1, 8),
                8: (0, 65536, 524288, 1, 128), 9: (0, 104858, 104858, 0, 4194304), 10: (0, 1, 2097152, 0, 0)}[method]
-    require(flags == 0 and record["scale"] <= allowed[0], "flags or scale kind")
+    require(flags & ~(96 if method == 8 else 0) == 0 and record["scale"] <= allowed[0], "flags or scale kind")
+    if method == 8 and flags & 64:
+        require(rate >= 131072 and rate % 65536 == 0 and param == (1 << (rate >> 16) - 1) - 1, "qsgd: levels of the fixed code")
     require(allowed[1] <= rate <= allowed[2] and allowed[3] <= param <= allowed[4], "rate or parameter")
 
 
@@ -933,13 +986,23 @@ def read_codec_table(r, n_tensors):
     return assigned, records
 
 
+def rounds_by_size(record, count):
+    """2.5, rounds 0 of a record."""
+    block = min(count, 1 << record["log2_block"])
+    if block < 128:
+        return 5
+    if block < 512:
+        return 4
+    return 3 if block < 4096 or count <= 4096 or record["method"] in (3, 4) else 2
+
+
 def resolve(record, count):
     """2.5: how a unit of `count` elements under this codec is coded."""
     p = dict(record, flags=record["flags"] & ~JOIN)
     if p["method"] == 2 and p["flags"] & 3 == 1 and count * p["rate"] < 36 * 8 * 65536:
         p["flags"], p["param"] = p["flags"] - 1, 0
     if p["method"] in ROTATING and p["rounds"] == 0:
-        p["rounds"] = 5 if count < 128 else 4 if count < 512 else 3 if count <= 4096 else 2
+        p["rounds"], p["sized"] = rounds_by_size(p, count), True
     return p
 
 
@@ -1117,7 +1180,7 @@ class CodeGroup:
                 continue
             y = self.coded[k]
             if self.kept[k] < block.n:
-                start = (int(random_words(keys["own"], block.number, word & 3, WINDOW, 1)[0]) * block.n) >> 32
+                start = (int(random_words(keys["own"], block.number, WINDOW, 1)[0]) * block.n) >> 32
                 y = np.zeros(block.n, dtype=F32)
                 y[(start + np.arange(self.kept[k])) % block.n] = self.coded[k]
             bound = float(F32(self.largest[k]) + F32(self.table.step)) if self.table else self.largest[k]
@@ -1167,7 +1230,7 @@ def read_payload(groups, residue, packets, payload):
 def packet_classes(secret, ids, packets):
     """The class of each packet: a permutation."""
     own = derive(secret, ids, ids["client"], 0, 1)
-    words, classes = random_words(own, 0, 0, PACKETS, packets), list(range(packets))
+    words, classes = random_words(own, 0, PACKETS, packets), list(range(packets))
     for i in range(packets - 1):
         j = i + (int(words[i]) * (packets - i) >> 32)
         classes[i], classes[j] = classes[j], classes[i]
@@ -1189,7 +1252,7 @@ def decode_packets(parts, secret, manifest):
             if record["method"] != 2:
                 tensors[-1]["parts"].append(DECODERS[record["method"]](r, record, None, blocks))
                 continue
-            groups.append(CodeGroup(index, record, blocks, [check_word(r.number("I")) for _ in blocks], codes))
+            groups.append(CodeGroup(index, record, blocks, [check_word(r.number("I"), record) for _ in blocks], codes))
             codes += groups[-1].count
     count = r.number("I")
     require(count == 0 if codes == 0 else 1 <= count <= max(1, codes // 4), "number of packets")

@@ -21,7 +21,7 @@ enum class Fill : uint8_t {
 struct GoldenTensor {
   uint64_t count = 0;
   Fill fill = Fill::kMix;
-  int dtype = 0;  // 0 float32, 1 bfloat16, 2 binary16
+  int dtype = 0;  // a DType
 };
 
 // How the file is made of what encode_file or encode_message wrote.
@@ -51,6 +51,7 @@ inline std::vector<GoldenTensor> mixes(std::initializer_list<uint64_t> counts) {
 
 inline std::vector<GoldenCase> golden_cases() {
   const auto wide = mixes({64, 4096, 5000}), narrow = mixes({70, 1024, 1500}), many_blocks = mixes({9000});
+  const std::vector<GoldenTensor> few = {{9000, Fill::kSparse}, {12288, Fill::kSpike}};
   const std::vector<GoldenTensor> edges = {{100, Fill::kZero}, {1000, Fill::kSparse}, {512, Fill::kSpike},
                                            {300, Fill::kTiny}, {300, Fill::kHuge},    {1024, Fill::kHuge}};
   return {
@@ -76,6 +77,8 @@ inline std::vector<GoldenCase> golden_cases() {
       {"eden-norm", "eden:bits=0.7,scale=norm", narrow},
       {"eden-rounds1", "eden:bits=1,rounds=1", narrow},
       {"eden-rounds3", "eden:bits=2,rounds=3", narrow},
+      {"eden-rounds6", "eden:bits=2,rounds=6", narrow},
+      {"eden-three-rounds", "eden:bits=1", few},  // asked for by the blocks' scale words
       {"eden-block64", "eden:bits=1,block=64", many_blocks},
       {"eden-block16384", "eden:bits=0.5,block=16384", mixes({20000})},
       {"eden-allocate", "eden:bits=1.5,block=512,allocate=energy", {{9000, Fill::kFalling}, {70}}},
@@ -96,6 +99,7 @@ inline std::vector<GoldenCase> golden_cases() {
       {"entropy-escapes-b4", "eden:code=entropy,bits=4", mixes({8191}), false, 14},  // seeds with escapes
       {"entropy-escapes-b6", "eden:code=entropy,bits=6", mixes({8191}), false, 3},
       {"dither-escapes-b5", "eden:code=entropy,dither=shared,bits=5", mixes({8191}), false, 58},
+      {"entropy-three-rounds", "eden:code=entropy,bits=2", few},
       {"entropy-block64", "eden:code=entropy,bits=2,block=64", many_blocks},
       {"entropy-edges", "eden:code=entropy,bits=1,block=256", edges},
       {"dither-b1", "eden:code=entropy,dither=shared,bits=1", wide},
@@ -127,6 +131,12 @@ inline std::vector<GoldenCase> golden_cases() {
       {"qsgd-b4", "qsgd:bits=4,block=128", narrow},
       {"qsgd-b8", "qsgd:bits=8", narrow},
       {"qsgd-edges", "qsgd:bits=4,block=256", edges},
+      {"qsgd-max", "qsgd:bits=4,norm=max", narrow},
+      {"qsgd-fixed-b2", "qsgd:bits=2,norm=max,code=fixed", wide},
+      {"qsgd-fixed-b3", "qsgd:bits=3,norm=max,code=fixed,block=128", narrow},
+      {"qsgd-fixed-b4", "qsgd:bits=4,norm=l2,code=fixed", narrow},
+      {"qsgd-fixed-b6", "qsgd:bits=6,norm=max,code=fixed", narrow},
+      {"qsgd-fixed-edges", "qsgd:bits=4,norm=max,code=fixed,block=256", edges},
       {"terngrad", "terngrad", wide},
       {"terngrad-clip", "terngrad:clip=2.5,block=256", narrow},
       {"terngrad-edges", "terngrad:block=256", edges},
@@ -144,6 +154,21 @@ inline std::vector<GoldenCase> golden_cases() {
       {"packets-entropy-b6", "eden:code=entropy,bits=6,block=256", narrow, true, 1, Edit::kPackets},
       // What the encoder does not write but a decoder reads
       {"extension", "eden:bits=1", mixes({100}), false, 1, Edit::kExtension},
+      {"exact",
+       "eden:bits=2",
+       {{100},
+        {5, Fill::kMix, 4},
+        {6, Fill::kMix, 5},
+        {7, Fill::kMix, 6},
+        {8, Fill::kMix, 7},
+        {9, Fill::kMix, 8},
+        {5, Fill::kMix, 9},
+        {6, Fill::kMix, 10},
+        {7, Fill::kMix, 11},
+        {9, Fill::kMix, 12},
+        {70, Fill::kMix, 13},
+        {70, Fill::kMix, 14},
+        {90, Fill::kMix, 3}}},
       {"joined", "eden:bits=1", mixes({100, 63, 300, 4096, 64, 0, 1000})},
       {"joined-drive", "drive:block=256", mixes({100, 70, 300, 255})},
   };

@@ -50,8 +50,19 @@ float value_of(Fill fill, uint64_t i, uint64_t tensor, uint64_t count) {
   return 0.0f;
 }
 
+// Elements of an exact type: bytes of which none is NaN in any.
+std::vector<uint8_t> make_exact_input(const GoldenTensor& t, uint64_t index) {
+  std::vector<uint8_t> bytes(t.count * dtype_bytes(static_cast<DType>(t.dtype)));
+  for (uint64_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<uint8_t>(((7919 * i * i + 104729 * i + 15485863 * index + 12345) % 65521) & 0xf7);
+    if ((bytes[i] & 0x7c) == 0x7c) bytes[i] ^= 0x40;
+  }
+  return bytes;
+}
+
 // A tensor's values in its source type.
 std::vector<uint8_t> make_input(const GoldenTensor& t, uint64_t index) {
+  if (dtype_is_exact(static_cast<DType>(t.dtype))) return make_exact_input(t, index);
   std::vector<float> x(t.count);
   for (uint64_t i = 0; i < t.count; ++i) x[i] = value_of(t.fill, i, index, t.count);
   const DType dtype = static_cast<DType>(t.dtype);
@@ -323,7 +334,9 @@ TEST(Golden, DecodesToTheFrozenValues) {
 // What was decoded is what was encoded, within the codec's own error: guards against freezing nonsense.
 TEST(Golden, DecodedValuesResembleTheInput) {
   for (const GoldenCase& c : golden_cases()) {
-    if (c.edit == Edit::kPackets || c.name.find("edges") != std::string::npos) continue;
+    if (c.edit == Edit::kPackets || c.name.find("edges") != std::string::npos || c.name == "exact") {
+      continue;
+    }
     const std::vector<uint8_t> decoded = decode(c, read_file(path_of(c)));
     ByteReader r(decoded);
     double error2 = 0, norm2 = 0;

@@ -73,7 +73,7 @@ def worked_rows(data):
     row(1, "tensors with codec 0,")
     row(1, f"a run of {data[at]}")
     word = number("I")
-    row(4, f"tensor 0: scale word {word:08x}: e {word >> 23}, m {word >> 2 & 0x1fffff}, attempt {word & 3}")
+    row(4, f"tensor 0: scale word {word:08x}: e {word >> 23}, m {word >> 1 & 0x3fffff}, {'three rounds' if word & 1 else 'rounds of its size'}")
     row(8, "plane 0 of 64 codes: signs")
     row(8, "plane 1: magnitude codes")
     for i in range(2):
@@ -107,7 +107,7 @@ def worked_text():
         return ", ".join(f"{float(v):.9g}" for v in values) + ", …"
 
     def sign_words(r):
-        return " ".join(f"{int(w):08x}" for w in reference.random_words(rotation, 0, 0, r, 2))
+        return " ".join(f"{int(w):08x}" for w in reference.random_words(rotation, 0, r, 2))
 
     lines += ["", "Decoding tensor 0, step by step:", "",
               f"- secret = SHA-256(\"kpd-seed\" ‖ u64 1) = `{secret.hex()}`",

@@ -4,7 +4,9 @@
 #include <cfloat>
 #include <limits>
 
+#include "gradient/averaging.h"
 #include "gradient/round_trip.h"
+#include "kpd/base/bytes.h"
 #include "kpd/base/cpu.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
@@ -22,8 +24,9 @@ TEST(Eden, FixedRatesReachTheirLimits) {
   const std::vector<float> x = lognormal_vector(65536 * 4 + 4095, 3);
   for (const auto& [bits, limit] : limits) {
     const RoundTrip r = round_trip(x, str("eden:bits=", bits));
-    // One draw of 64 blocks: the spread of the mean of a sub-bit code is a few per cent, of the others under one.
-    EXPECT_NEAR(r.vnmse() / limit, 1.0, bits < 1 ? .08 : .015) << bits;
+    // One draw of 64 blocks: the spread of the mean of a sub-bit code is a few per cent, of the others under one, but 1.4 % at
+    // 7 bits, where a few coordinates beyond the last level count most.
+    EXPECT_NEAR(r.vnmse() / limit, 1.0, bits < 1 ? .08 : bits > 4 ? .05 : .015) << bits;
     EXPECT_LE(r.bits(), bits + .02) << bits;
     EXPECT_NEAR(Codec::parse(str("eden:bits=", bits)).limit_vnmse() / limit, 1.0, 1e-3) << bits;
     EXPECT_NEAR(r.report.error2 / r.error2, 1.0, 1e-3) << bits;
@@ -64,22 +67,15 @@ TEST(Eden, ScaleKinds) {
   EXPECT_NEAR(Codec::parse("eden:bits=4,scale=norm").limit_vnmse(), .00952368, 1e-7);
 }
 
-// nmse * n / vnmse of n equal clients: 1 if the errors are independent and unbiased.
+// The statistic of averaging.h for equal clients.
 double averaging_ratio(const std::vector<float>& x, const std::string& spec, int clients) {
-  std::vector<double> mean(x.size());
-  double vnmse = 0, nmse = 0, norm2 = 0;
+  AverageRatio average(x.size());
   for (int c = 0; c < clients; ++c) {
     MessageIds ids;
     ids.client = static_cast<uint64_t>(c);
-    const RoundTrip r = round_trip(x, spec, ids);
-    vnmse += r.vnmse() / clients;
-    for (size_t i = 0; i < x.size(); ++i) mean[i] += static_cast<double>(r.decoded[i]) / clients;
+    average.add(x, round_trip(x, spec, ids).decoded);
   }
-  for (size_t i = 0; i < x.size(); ++i) {
-    nmse += (mean[i] - static_cast<double>(x[i])) * (mean[i] - static_cast<double>(x[i]));
-    norm2 += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  }
-  return nmse / norm2 * clients / vnmse;
+  return average.ratio();
 }
 
 TEST(Eden, EqualClientsAverage) {
@@ -91,7 +87,7 @@ TEST(Eden, EqualClientsAverage) {
   EXPECT_NEAR(averaging_ratio(lognormal_vector(8192, 1), "eden:bits=1,code=entropy,dither=shared", 100), 1.0, .21);
 }
 
-TEST(Eden, SparseEqualClientsAverageInThreeRounds) {
+TEST(Eden, SparseEqualClientsAverage) {
   for (const float second : {.99f, .999f, 1.0f}) {
     std::vector<float> x(4096);
     x[0] = 1;
@@ -175,18 +171,28 @@ TEST(Eden, NonFiniteIsRefusedZeroedOrPassed) {
   }
 }
 
-TEST(Eden, AdversarialInputIsReseeded) {
-  // The inverse rotation of a unit vector rotates back to one spike in every attempt-0 rotation of this block: error d - 1 at
-  // one bit.
-  Encoder probe(one_tensor(4096), Codec::parse("eden:bits=1,rounds=1"), RunSecret::from_seed(1));
-  std::vector<uint8_t> bytes(probe.max_bytes());
-  // Find the signs by encoding unit vectors is not needed: H row with the signs of a known rotation comes from decoding a
-  // one-hot code. A constant-sign code decodes to S * D H 1 = S * sqrt(d) * D e_0; instead decode spikes by linearity:
-  std::vector<float> spike(4096);
-  spike[0] = 1;
-  const RoundTrip r1 = round_trip(spike, "eden:bits=1,rounds=1");
-  // One-sparse input is exact with one round: every rotated coordinate has the same magnitude.
-  EXPECT_LT(r1.vnmse(), 1e-6);
+// Few entries with most of the energy: three rounds where the size says two, said in the scale word; nothing else asks for it.
+TEST(Eden, FewLargeEntriesTakeThreeRounds) {
+  const auto words = [](const std::vector<float>& x, const std::string& spec) {
+    const RoundTrip r = round_trip(x, spec);
+    EXPECT_NEAR(r.report.error2, r.error2, 1e-3 * r.error2 + 1e-6 * r.norm2) << spec;
+    std::vector<uint32_t> found;
+    const size_t at = r.bytes.size() - 4 - 2 * (4 + 512) * x.size() / 8192;  // two scale words, then the planes
+    for (int b = 0; b < 2; ++b) found.push_back(load_u32(r.bytes.data() + at + 4 * static_cast<size_t>(b)) & 1);
+    return found;
+  };
+  std::vector<float> x = normal_vector(8192, 3);
+  EXPECT_EQ(words(x, "eden:bits=1"), (std::vector<uint32_t>{0, 0}));
+  // max^2 = norm^2 / 16 exactly in the second block: sixteen equal numbers.
+  std::fill(x.begin() + 4096, x.end(), 0.0f);
+  std::fill(x.begin() + 5000, x.begin() + 5016, -.5f);
+  EXPECT_EQ(words(x, "eden:bits=1"), (std::vector<uint32_t>{0, 1}));
+  x[5017] = 1e-3f;
+  EXPECT_EQ(words(x, "eden:bits=1"), (std::vector<uint32_t>{0, 0}));
+  x[5000] = 1;
+  EXPECT_EQ(words(x, "eden:bits=1"), (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(words(x, "eden:bits=1,rounds=2"), (std::vector<uint32_t>{0, 0}));
+  EXPECT_EQ(words(x, "eden:bits=1,rounds=3"), (std::vector<uint32_t>{0, 0}));
 }
 
 TEST(Eden, SameBytesOnEveryIsaAndForAnyThreads) {

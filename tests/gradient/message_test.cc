@@ -38,6 +38,7 @@ const std::vector<std::string>& all_specs() {
                                                  "hadamard-sq:bits=2,block=64",
                                                  "kashin-sq:bits=2",
                                                  "qsgd:bits=4",
+                                                 "qsgd:bits=3,norm=max,code=fixed",
                                                  "terngrad:block=64",
                                                  "randk:bits=2",
                                                  "float32",

@@ -1,5 +1,5 @@
-// tests: units of a message: what is joined, what travels as it is, which tensor has which codec, what a block of zeros costs, and
-// what a stream costs beside its codes.
+// tests: units of a message: what is joined, what travels as it is, which tensor has which codec, what a block of zeros costs,
+// and what a stream costs beside its codes.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -106,12 +106,14 @@ TEST(Units, WhatIsJoined) {
   EXPECT_NEAR(error2 / norm2, .133, .03);
 }
 
-// Every way through a message gives the same values: whole, in portions, in packets, as a file, one tensor alone; several threads.
+// Every way through a message gives the same values: whole, in portions, in packets, as a file, one tensor alone; several
+// threads.
 TEST(Units, JoinedTensorsAreTheSameEveryWay) {
   Model m = model_of({100, 300, 63, 5000, 200});
   for (int i = 0; i < 300; ++i) m.add(str("more", i), 90 + static_cast<uint64_t>(i));  // more than a segment of 64 blocks
-  for (const char* spec : {"eden:bits=2,block=512", "eden:bits=3,block=512,code=entropy", "drive:block=512",
-                           "hadamard-sq:bits=2,block=512", "kashin-sq:bits=2,block=512", "eden:bits=2,block=512,allocate=energy"}) {
+  for (const char* spec :
+       {"eden:bits=2,block=512", "eden:bits=3,block=512,code=entropy", "drive:block=512", "hadamard-sq:bits=2,block=512",
+        "kashin-sq:bits=2,block=512", "eden:bits=2,block=512,allocate=energy"}) {
     SCOPED_TRACE(spec);
     EncodeReport report;
     const std::vector<uint8_t> bytes = message_of(m, Codec::parse(spec), &report);
@@ -143,7 +145,7 @@ TEST(Units, JoinedTensorsAreTheSameEveryWay) {
     EXPECT_EQ(out, whole) << "in portions";
 
     if (std::string_view(spec).starts_with("eden") && !std::string_view(spec).ends_with("energy")) {
-      const PacketSet set = packetize(bytes, m.manifest, 100);
+      const PacketSet set = packetize(bytes, m.manifest, kSecret, 100);
       for (auto& v : out) std::fill(v.begin(), v.end(), 1.0f);
       PacketDecoder packets(m.manifest, kSecret);
       const std::vector<std::span<const uint8_t>> all(set.packets.begin(), set.packets.end());
@@ -308,7 +310,8 @@ TEST(Units, Float64IsCodedAsFloat32) {
     for (const char* spec : {"eden:bits=4", "sq:bits=4"}) {
       Encoder other(manifest, Codec::parse(spec), kSecret, {.threads = 1, .nonfinite = policy});
       bytes.resize(other.max_bytes());
-      EXPECT_KPD_ERROR(kInvalidArgument, "element 17 is 1e+39, beyond the range of float32", other.encode_message({&view, 1}, kIds, bytes));
+      EXPECT_KPD_ERROR(kInvalidArgument, "element 17 is 1e+39, beyond the range of float32",
+                       other.encode_message({&view, 1}, kIds, bytes));
     }
   }
 }
@@ -341,9 +344,7 @@ TEST(Units, BlocksOfZerosHaveNoCodes) {
 
 // A rate so low, or a tensor so short, that an entropy code would be its flush takes the fixed code.
 TEST(Units, ShortEntropyCodesBecomeFixed) {
-  const auto params = [](uint64_t n, const char* spec) {
-    return resolve_params(Codec::parse(spec).params(), n);
-  };
+  const auto params = [](uint64_t n, const char* spec) { return resolve_params(Codec::parse(spec).params(), n); };
   EXPECT_EQ(params(287, "eden:code=entropy,bits=1").flags & kFlagEntropy, 0);
   EXPECT_EQ(params(287, "eden:code=entropy,bits=1").param, 0u);
   EXPECT_NE(params(288, "eden:code=entropy,bits=1").flags & kFlagEntropy, 0);
@@ -355,7 +356,8 @@ TEST(Units, ShortEntropyCodesBecomeFixed) {
 }
 
 TEST(Units, RoundsFollowTheSize) {
-  for (const auto& [n, rounds] : {std::pair<uint64_t, int>{64, 5}, {127, 5}, {128, 4}, {511, 4}, {512, 3}, {4096, 3}, {4097, 2}}) {
+  for (const auto& [n, rounds] :
+       {std::pair<uint64_t, int>{64, 5}, {127, 5}, {128, 4}, {511, 4}, {512, 3}, {4096, 3}, {4097, 2}}) {
     const WireParams p = resolve_params(Codec::parse("eden:bits=1").params(), n);
     EXPECT_EQ(p.rounds, rounds) << n;
     EXPECT_NE(p.flags & kFlagSizedRounds, 0);

@@ -45,6 +45,12 @@ inline const std::vector<std::string>& peer_specs() {
                                                  "qsgd:bits=1",
                                                  "qsgd:bits=4",
                                                  "qsgd:bits=8,block=64",
+                                                 "qsgd:bits=4,norm=max",
+                                                 "qsgd:bits=2,norm=max,code=fixed",
+                                                 "qsgd:bits=3,norm=max,code=fixed,block=64",
+                                                 "qsgd:bits=4,norm=max,code=fixed",
+                                                 "qsgd:bits=4,code=fixed,block=4096",
+                                                 "qsgd:bits=8,norm=max,code=fixed,block=128",
                                                  "terngrad",
                                                  "terngrad:block=64,clip=2.5",
                                                  "randk:bits=1",
@@ -65,7 +71,7 @@ struct PeerCodec {
     if (rotates(entry->row.id) && params.rounds == kAutoRounds) params.rounds = 2;
     codec = entry->make(params);
   }
-  double limit() const { return entry->limit_vnmse(params); }
+  double limit(uint64_t n = 0) const { return entry->limit_vnmse(params, n); }
   SegmentShape shape(uint64_t count) const { return segment_shape(count, 1u << params.log2_block, 0); }
 
   std::vector<uint8_t> encode(const std::vector<float>& x, uint64_t seed, SegmentStats* stats = nullptr) {

@@ -76,7 +76,7 @@ TEST(PeersCorrupt, ScalesMustBeFiniteAndOrdered) {
       EXPECT_KPD_ERROR(kCorruptData, "byte 0: ", codec.decode(damaged, x.size(), 6));
     }
   }
-  for (const char* spec : {"drive", "terngrad", "qsgd"}) {
+  for (const char* spec : {"drive", "terngrad", "qsgd", "qsgd:code=fixed"}) {
     PeerCodec codec(spec);
     std::vector<uint8_t> bytes = codec.encode(x, 6);
     set_float(bytes, 0, -1);
@@ -102,6 +102,20 @@ TEST(PeersCorrupt, PaddingAndDigits) {
     bytes.back() |= 0x80;
     EXPECT_KPD_ERROR(kCorruptData, "expected zero", codec.decode(bytes, x.size(), 6));
   }
+  PeerCodec fixed("qsgd:bits=3,norm=max,code=fixed");  // 101 = 4 * 21 + 17 digits, 236 + 48 bits
+  std::vector<uint8_t> digits = fixed.encode(x, 6);
+  ASSERT_EQ(digits.size(), 4u + 36);
+  digits.back() |= 0x10;
+  EXPECT_KPD_ERROR(kCorruptData, "byte 39: bits beyond the last code", fixed.decode(digits, x.size(), 6));
+  digits.back() &= 0x0f;
+  digits[4 + 29] |= 0xf0;  // the first half byte of the last group; then all of it
+  for (size_t i = 34; i < 40; ++i) digits[i] = i < 39 ? 0xff : 0x0f;
+  EXPECT_KPD_ERROR(kCorruptData, "byte 33: a group of 17 digits of radix 7 is too large", fixed.decode(digits, x.size(), 6));
+  PeerCodec single("qsgd:bits=5,norm=max,code=fixed");
+  digits = single.encode(x, 6);
+  digits[4] |= 0x1f;
+  EXPECT_KPD_ERROR(kCorruptData, "byte 4: a group of 1 digits of radix 31 is too large", single.decode(digits, x.size(), 6));
+
   PeerCodec terngrad("terngrad");
   std::vector<uint8_t> bytes = terngrad.encode(x, 6);
   bytes[4] = 243;
@@ -167,12 +181,22 @@ TEST(PeersCorrupt, RecordFields) {
     refused([](WireParams& p) { p.rate = 0; });
     refused([](WireParams& p) { p.rate = UINT32_MAX; });
     refused([](WireParams& p) { p.param = UINT32_MAX; });
+    if (good.params.method != kQsgdId) {
+      refused([](WireParams& p) { p.flags = kFlagMaxNorm; });
+      refused([](WireParams& p) { p.flags = kFlagFixedCode; });
+    } else if ((good.params.flags & kFlagFixedCode) != 0) {
+      refused([](WireParams& p) { p.rate += 1; });
+      refused([](WireParams& p) { p.rate = peers::kOneBit; });
+      refused([](WireParams& p) { p.param += 1; });
+    }
   }
 }
 
 TEST(PeersCorrupt, SpecErrorsNameTheKey) {
   EXPECT_KPD_ERROR(kInvalidArgument, "bits=9", PeerCodec("sq:bits=9"));
   EXPECT_KPD_ERROR(kInvalidArgument, "bits=2.5", PeerCodec("qsgd:bits=2.5"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=1", PeerCodec("qsgd:bits=1,code=fixed"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "norm=linf", PeerCodec("qsgd:norm=linf"));
   EXPECT_KPD_ERROR(kInvalidArgument, "power of two", PeerCodec("drive:block=100"));
   EXPECT_KPD_ERROR(kInvalidArgument, "scale=norm", PeerCodec("drive:scale=norm"));
   EXPECT_KPD_ERROR(kInvalidArgument, "rounds=7", PeerCodec("hadamard-sq:rounds=7"));

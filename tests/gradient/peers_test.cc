@@ -9,6 +9,7 @@
 
 #include "gradient/peer_fixture.h"
 #include "gradient/peer_tools.h"
+#include "gradient/qsgd_fixed.h"
 #include "kpd/base/hash.h"
 
 namespace kpd::gradient {
@@ -76,7 +77,8 @@ TEST(Peers, BytesDependOnNothingButInputAndKeys) {
 
 // The same 64 blocks in the first and in the second segment of a tensor: the codes differ, both decode.
 TEST(Peers, EverySegmentHasItsOwnRandomWords) {
-  for (const char* spec : {"drive", "drive+", "sq:bits=0.5", "sq", "hadamard-sq", "kashin-sq", "qsgd", "terngrad"}) {
+  for (const char* spec :
+       {"drive", "drive+", "sq:bits=0.5", "sq", "hadamard-sq", "kashin-sq", "qsgd", "qsgd:norm=max,code=fixed", "terngrad"}) {
     PeerCodec codec(str(spec, std::string_view(spec).find(':') == std::string_view::npos ? ":" : ",", "block=64"));
     const std::vector<float> x = normal_vector(4096, 5);
     std::vector<uint8_t> bytes[2];
@@ -108,6 +110,11 @@ TEST(Peers, SizesAreTheStatedBits) {
   EXPECT_EQ(bits_of("hadamard-sq:bits=0.5", n), 4 * 32 + 2048 + 2104);
   EXPECT_EQ(bits_of("kashin-sq:bits=1", n), 4 * 32 + 4096 + 4200);  // all 2n coefficients in n bits
   EXPECT_EQ(bits_of("kashin-sq:bits=2.5", n), 4 * 32 + 10240 + 10496);
+  // 512 = 17 * 29 + 19 digits of radix 3, of 7 (21 a group) and of 15 (11 a group), each bucket's in whole bytes.
+  EXPECT_EQ(bits_of("qsgd:bits=2,norm=max,code=fixed", 1024), 2 * (32 + 816));   // 17 * 46 + 31 = 813
+  EXPECT_EQ(bits_of("qsgd:bits=3,norm=max,code=fixed", 1024), 2 * (32 + 1440));  // 24 * 59 + 23 = 1439
+  EXPECT_EQ(bits_of("qsgd:bits=4,norm=max,code=fixed", 1024), 2 * (32 + 2008));  // 46 * 43 + 24 = 2002
+  EXPECT_EQ(bits_of("qsgd:bits=7,norm=max,code=fixed", 1025), 2 * 32 + 512 * 7 + 3592);
   EXPECT_EQ(bits_of("terngrad", n), 2 * 32 + 8 * (820 + 840));
   EXPECT_EQ(bits_of("randk:bits=1", n), 32 * (128 + 131));
 }
@@ -120,7 +127,8 @@ TEST(Peers, ExactlyUnbiasedOnAnyInput) {
   std::vector<float> constant(kN, 3.5f);
   for (const char* spec : {"sq:bits=1", "sq:bits=0.3", "sq:bits=2.5", "hadamard-sq:bits=1", "hadamard-sq:bits=0.2",
                            "hadamard-sq:bits=3,rounds=1", "kashin-sq:bits=1", "kashin-sq:bits=2.4", "kashin-sq:bits=6",
-                           "qsgd:bits=1", "qsgd:bits=3", "terngrad", "randk:bits=4"}) {
+                           "qsgd:bits=1", "qsgd:bits=3", "qsgd:bits=3,norm=max", "qsgd:bits=2,norm=max,code=fixed",
+                           "qsgd:bits=5,norm=max,code=fixed", "qsgd:bits=3,code=fixed", "terngrad", "randk:bits=4"}) {
     PeerCodec codec(spec);
     for (const std::vector<float>& x : {lognormal_vector(kN, 8), sparse, constant, normal_vector(kN, 2)}) {
       const Averages a = average(codec, x, kSeeds);
@@ -192,9 +200,27 @@ TEST(Peers, DrivePlusIsNoWorseThanDrive) {
 
 TEST(Peers, ErrorsAreWithinThePapersBounds) {
   const std::vector<float> x = lognormal_vector(4096, 33);
-  for (const char* spec : {"sq:bits=1", "sq:bits=0.5", "sq:bits=2", "sq:bits=3.5", "sq:bits=8", "hadamard-sq:bits=1",
-                           "hadamard-sq:bits=0.1", "hadamard-sq:bits=2", "hadamard-sq:bits=4.25", "hadamard-sq:bits=8",
-                           "qsgd:bits=1", "qsgd:bits=4", "qsgd:bits=8", "randk:bits=1", "randk:bits=8", "bf16"}) {
+  for (const char* spec : {"sq:bits=1",
+                           "sq:bits=0.5",
+                           "sq:bits=2",
+                           "sq:bits=3.5",
+                           "sq:bits=8",
+                           "hadamard-sq:bits=1",
+                           "hadamard-sq:bits=0.1",
+                           "hadamard-sq:bits=2",
+                           "hadamard-sq:bits=4.25",
+                           "hadamard-sq:bits=8",
+                           "qsgd:bits=1",
+                           "qsgd:bits=4",
+                           "qsgd:bits=8",
+                           "qsgd:bits=3,code=fixed",
+                           "qsgd:bits=4,norm=max",
+                           "qsgd:bits=2,norm=max,code=fixed",
+                           "qsgd:bits=4,norm=max,code=fixed",
+                           "qsgd:bits=8,norm=max,code=fixed",
+                           "randk:bits=1",
+                           "randk:bits=8",
+                           "bf16"}) {
     PeerCodec codec(spec);
     const double vnmse = average(codec, x, 30).vnmse;
     EXPECT_LT(vnmse, codec.limit() * (std::string(spec).find("randk") == 0 ? 1.05 : 1.0)) << spec;
@@ -202,6 +228,7 @@ TEST(Peers, ErrorsAreWithinThePapersBounds) {
   }
   EXPECT_NEAR(PeerCodec("randk:bits=1").limit(), 31, 1e-9);
   EXPECT_NEAR(PeerCodec("qsgd:bits=4,block=512").limit(), std::sqrt(512.0) / 8, 1e-9);
+  EXPECT_NEAR(PeerCodec("qsgd:bits=4,norm=max,code=fixed").limit(), (std::sqrt(1 + 511.0 / 49) - 1) / 2, 1e-9);
   EXPECT_NEAR(PeerCodec("hadamard-sq:bits=2").limit(), (2 * std::log(4096.0) + 2) / 9, 1e-9);
   EXPECT_NEAR(PeerCodec("sq:bits=1").limit(), 2048, 1e-9);
 }
@@ -214,8 +241,11 @@ TEST(Peers, KashinBeatsHadamardAtLowRates) {
     PeerCodec kashin(str("kashin-sq:bits=", bits)), hadamard(str("hadamard-sq:bits=", bits));
     EXPECT_LT(average(kashin, x, 8).vnmse, 0.6 * average(hadamard, x, 8).vnmse) << bits;
   }
-  PeerCodec three("kashin-sq:bits=1"), six("kashin-sq:bits=1,iterations=6");
-  EXPECT_LT(average(six, x, 8).vnmse, 0.85 * average(three, x, 8).vnmse);
+  PeerCodec four("kashin-sq:bits=1,iterations=4"), eight("kashin-sq:bits=1");
+  EXPECT_EQ(eight.params.param, 8u);
+  const double vnmse = average(eight, x, 8).vnmse;
+  EXPECT_LT(vnmse, 0.7 * average(four, x, 8).vnmse);
+  EXPECT_NEAR(vnmse, 2.76, 0.1);  // +- .03; 3.56 with the clip levels that suit three iterations
 }
 
 // QSGD's theorem 3.2 and corollary 3.3: 2.8 n + 32 bits at s = sqrt(n); at s = 1 about sqrt(n) nonzeros, found by their gaps.
@@ -232,6 +262,77 @@ TEST(Peers, QsgdCodesAreShort) {
   const std::vector<uint8_t> bytes = sparse.encode(one, 1);
   EXPECT_LE(bytes.size(), 4u + 4);
   EXPECT_EQ(sparse.decode(bytes, 512, 1), one);
+}
+
+// The bucket that norm=max treats worst: its error is the limit, whichever the number of levels, and no other's is larger.
+TEST(Peers, QsgdMaxNormReachesItsLimitOnTheWorstBucket) {
+  for (const int bits : {2, 3, 4, 6}) {
+    PeerCodec codec(str("qsgd:norm=max,code=fixed,block=256,bits=", bits));
+    const double s = codec.params.param, a = s * s / 255, worst = std::sqrt(a * a + a) - a;
+    for (const double t : {worst, 0.7 * worst, std::min(1.3 * worst, 0.9)}) {
+      std::vector<float> x(256, static_cast<float>(t / s));
+      x[100] = -1;
+      const double vnmse = average(codec, x, 400).vnmse;
+      EXPECT_LT(vnmse, 1.03 * codec.limit()) << bits << " bits, t = " << t;
+      if (t == worst) {
+        EXPECT_GT(vnmse, 0.97 * codec.limit()) << bits << " bits";
+      }
+    }
+  }
+}
+
+// At four bits a coordinate the largest magnitude serves better than the norm, on the same bytes.
+TEST(Peers, QsgdMaxNormBeatsTheNorm) {
+  for (const std::vector<float>& x : {lognormal_vector(8192, 5), normal_vector(8192, 6)}) {
+    PeerCodec max("qsgd:bits=4,norm=max,code=fixed"), l2("qsgd:bits=4,norm=l2,code=fixed");
+    EXPECT_EQ(max.codec->segment_bytes(max.shape(8192)), l2.codec->segment_bytes(l2.shape(8192)));
+    EXPECT_LT(average(max, x, 5).vnmse, 0.6 * average(l2, x, 5).vnmse);
+  }
+}
+
+TEST(Peers, DigitsOfEveryRadixReturn) {
+  CounterRng rng(3);
+  for (uint32_t b = 2; b <= 8; ++b) {
+    const uint32_t radix = (1u << b) - 1;
+    const peers::DigitGroup group = peers::digit_group(b);
+    // No other group of at most 64 bits costs less a digit.
+    unsigned __int128 power = 1;
+    for (uint32_t k = 1, bits = 0; k <= 64; ++k) {
+      power *= radix;
+      for (unsigned __int128 v = power - 1; v >> bits != 0;) ++bits;
+      if (bits > 64) break;
+      EXPECT_GE(uint64_t{bits} * group.digits, uint64_t{group.bits} * k) << radix << " " << k;
+      EXPECT_EQ(peers::digit_bits(b, k),
+                uint64_t{k / group.digits} * group.bits + (k % group.digits == 0 ? 0 : peers::digit_bits(b, k % group.digits)));
+      if (k <= group.digits) {
+        EXPECT_EQ(peers::digit_bits(b, k), bits);
+      }
+    }
+    for (const size_t n : {1, 2, 28, 29, 30, 63, 64, 500, 512, 1023}) {
+      std::vector<uint8_t> digits(n), back(n, 255);
+      for (uint8_t& d : digits) d = static_cast<uint8_t>(rng.next_below(3) == 0 ? radix - 1 : rng.next_below(radix));
+      std::vector<uint8_t> bytes((peers::digit_bits(b, static_cast<uint32_t>(n)) + 7) / 8);
+      peers::pack_digits(b, digits, bytes.data());
+      peers::unpack_digits(b, bytes, 0, back);
+      EXPECT_EQ(digits, back) << radix << " " << n;
+    }
+  }
+}
+
+// More bits never promise more error: whoever looks for the bits of an error by bisection relies on it.
+TEST(Peers, LimitsFallWithTheBits) {
+  for (const char* spec :
+       {"sq", "sq:block=64", "hadamard-sq", "randk", "qsgd", "qsgd:norm=max", "qsgd:code=fixed", "qsgd:norm=max,code=fixed"}) {
+    double before = std::numeric_limits<double>::infinity();
+    const bool whole = std::string_view(spec).find("qsgd") == 0;
+    const int least = std::string_view(spec).find("fixed") == std::string_view::npos ? 1 : 2;
+    for (int i = whole ? 20 * least : 1; i <= 160; i += whole ? 20 : 1) {
+      const std::string bits = whole ? str(i / 20) : str(0.05 * i);
+      PeerCodec codec(str(spec, std::string_view(spec).find(':') == std::string_view::npos ? ":" : ",", "bits=", bits));
+      EXPECT_LT(codec.limit(), before) << spec << " bits=" << bits;
+      before = codec.limit();
+    }
+  }
 }
 
 TEST(Peers, ZeroConstantSparseAndExtremeBlocks) {
@@ -306,7 +407,7 @@ TEST(Peers, SubsetsAreExactDistinctAndUniform) {
   std::vector<int> hits(kN);
   constexpr int kSeeds = 2000;
   for (uint64_t s = 0; s < kSeeds; ++s) {
-    peers::choose_subset({s, 1, 0}, kN, kKept, indices);
+    peers::choose_subset({s, 1}, kN, kKept, indices);
     for (uint32_t i = 0; i < kKept; ++i) {
       ASSERT_LT(indices[i], kN);
       ASSERT_TRUE(i == 0 || indices[i] > indices[i - 1]);

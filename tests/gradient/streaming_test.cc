@@ -6,7 +6,9 @@
 
 #include "base/expect_error.h"
 #include "gradient/round_trip.h"
+#include "gradient/stream_format.h"
 #include "kpd/base/error.h"
+#include "kpd/base/hash.h"
 #include "kpd/gradient/kpd_gradient.h"
 #include "kpd/gradient/streaming.h"
 
@@ -105,6 +107,51 @@ TEST(Streaming, DamageAndForeignIdsAreRefused) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kMismatch);
   }
+}
+
+// Every byte of the codec table changed: what the whole-message decoder refuses is refused in portions of a byte too.
+TEST(Streaming, DamagedCodecTablesAreRefusedInPortions) {
+  const RunSecret secret = RunSecret::from_seed(4);
+  const Manifest manifest = {{"a", DType::kFloat32, {70}}, {"b", DType::kFloat32, {80}}, {"c", DType::kFloat32, {90}}};
+  const std::vector<float> x = normal_vector(90, 1);
+  const TensorView views[] = {TensorView(x.data(), 70, DType::kFloat32), TensorView(x.data(), 80, DType::kFloat32),
+                              TensorView(x.data(), 90, DType::kFloat32)};
+  const std::string texts[] = {"b=bf16", "eden:bits=2"};
+  Encoder encoder(manifest, CodecPolicy::parse(texts), secret);
+  std::vector<uint8_t> good(encoder.max_bytes());
+  good.resize(encoder.encode_message(views, {}, good));
+  const size_t table = kMessageHeaderBytes, segments = table + 2 + 2 * kRecordBytes + 3 * 2;
+  std::vector<float> memory(240);
+  const std::span<float> all(memory);
+  const std::span<float> acc[] = {all.subspan(0, 70), all.subspan(70, 80), all.subspan(150, 90)};
+  Decoder whole(manifest, secret);
+  StreamDecoder portions(manifest, secret);
+  size_t accepted = 0;
+  for (size_t at = table; at < segments; ++at) {
+    for (const int change : {0x01, 0x02, 0x80, 0xff}) {
+      std::vector<uint8_t> bad = good;
+      bad[at] ^= static_cast<uint8_t>(change);
+      store_u32(bad.data() + bad.size() - 4, crc32({bad.data(), bad.size() - 4}));
+      bool first = true, second = true;
+      try {
+        whole.decode(bad, {}, acc);
+      } catch (const Error&) {
+        first = false;
+      }
+      portions.begin({}, 1, acc);
+      try {
+        for (const uint8_t& b : bad) portions.feed({&b, 1});
+        second = portions.done();
+      } catch (const Error& e) {
+        second = false;
+        EXPECT_NE(std::string(e.what()).find("byte "), std::string::npos) << e.what();
+      }
+      EXPECT_EQ(first, second) << "byte " << at << " ^ " << change;
+      accepted += first ? 1 : 0;
+    }
+  }
+  EXPECT_GT(accepted, 0u);  // the rounds, e.g.
+  EXPECT_LT(accepted, 4 * (segments - table) / 2);
 }
 
 TEST(RotatedSum, EqualsTheSumOfTheDecoded) {

@@ -93,8 +93,23 @@ TEST(Synthetic, SparseIsTheWrittenVector) {
   EXPECT_EQ(make(spec_of("sparse:9"), 2, 0, 0).size(), 2u);
 }
 
+TEST(Synthetic, PartsAreTheNormalVectorTimesTheirFactors) {
+  for (const uint64_t n : {7u, 8u, 200003u}) {
+    const auto normal = make(spec_of("normal", 0.5), n, 1, 2), halves = make(spec_of("halves:0.5", 0.5), n, 1, 2, 3),
+               blocks = make(spec_of("blocks:1,-2,0.25", 0.5), n, 1, 2);
+    const float factors[] = {1, -2, 0.25f};
+    for (uint64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(halves[i], i < (n + 1) / 2 ? normal[i] : 0.5f * normal[i]) << n << " " << i;
+      ASSERT_EQ(blocks[i], factors[i * 3 / n] * normal[i]) << n << " " << i;
+    }
+  }
+  EXPECT_EQ(spec_of("blocks:1").factors, std::vector<double>{1});
+}
+
 TEST(Synthetic, BadTextsAreRefused) {
-  for (const char* text : {"", "norml", "sparse", "sparse:", "sparse:0", "sparse:-1", "sparse:2x", "normal:3"}) {
+  for (const char* text : {"",         "norml",   "sparse",    "sparse:",   "sparse:0",   "sparse:-1",  "sparse:2x",
+                           "normal:3", "halves",  "halves:",   "halves:x",  "halves:1,2", "halves:nan", "halves:inf",
+                           "blocks",   "blocks:", "blocks:1,", "blocks:,1", "blocks:1;2", "blocks:1 "}) {
     try {
       SyntheticSpec::parse(text);
       ADD_FAILURE() << text;

@@ -57,6 +57,22 @@ TEST_P(Hadamard, ZerosAndTinyNumbersEqualTheReference) {
   }
 }
 
+TEST_P(Hadamard, MirrorPairsEqualTheReferenceAndUndoThemselves) {
+  for (const size_t n : {2, 3, 31, 32, 33, 64, 65, 200, 1000, 6144, 8191}) {
+    const std::vector<float> x = random_floats(n, n);
+    std::vector<float> y = x, want = x;
+    mirror_butterfly(y.data(), n);
+    scalar::mirror_butterfly(want.data(), n);
+    ASSERT_EQ(std::memcmp(y.data(), want.data(), 4 * n), 0) << n;
+    EXPECT_FLOAT_EQ(y[0], (x[0] + x[n - 1]) * 0.70710678f);
+    if (n % 2 == 1) {
+      EXPECT_EQ(y[n / 2], x[n / 2]);
+    }
+    mirror_butterfly(y.data(), n);
+    for (size_t i = 0; i < n; ++i) ASSERT_NEAR(y[i], x[i], 1e-6f) << n << " " << i;
+  }
+}
+
 TEST_P(Hadamard, WorksInPlace) {
   std::vector<float> x = random_floats(4096, 1), y(4096), want(4096);
   const std::vector<uint32_t> signs = random_bits(128, 2);

@@ -16,7 +16,7 @@ class MessageChannel final : public Channel {
  public:
   MessageChannel(const MeanPlan& plan, const gradient::CodecPolicy& codec, int threads)
       : manifest_(plan.source->manifest()),
-        limit_(tool::limit_vnmse(codec)),
+        limit_(codec.by_name.empty() ? codec.base.limit_vnmse(manifest_.size() == 1 ? plan.dim : 0) : tool::limit_vnmse(codec)),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
         message_(encoder_.max_bytes(), scratch_folder()) {}
@@ -30,8 +30,6 @@ class MessageChannel final : public Channel {
     decoder_.decode(message_.bytes().first(bytes), ids, tensor_spans<float>(manifest_, received), &decoded);
     figures.wire_bytes += bytes;
     figures.elements += x.size();
-    figures.reseeded += encoded.reseeded;
-    figures.over_limit += encoded.over_limit;
     figures.saturated += decoded.saturated;
     return true;
   }
@@ -69,7 +67,7 @@ class PacketChannel final : public Channel {
       : loss_(*plan.loss),
         seed_(plan.seed),
         manifest_(plan.source->manifest()),
-        limit_(codec.limit_vnmse()),
+        limit_(codec.limit_vnmse(manifest_.size() == 1 ? plan.dim : 0)),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
         message_(encoder_.max_bytes()) {}
@@ -100,8 +98,6 @@ class PacketChannel final : public Channel {
     figures.packet_overhead_bytes += set.overhead_bytes;
     figures.wire_bytes += set.total_bytes();
     figures.elements += x.size();
-    figures.reseeded += encoded.reseeded;
-    figures.over_limit += encoded.over_limit;
     figures.saturated += decoded.saturated;
     return came;
   }

@@ -33,8 +33,6 @@ void report_json(const EncodeArgs& args, const gradient::CodecPolicy& codec, con
   object["wire_bits_per_coordinate"] = bits;
   object["vnmse"] = report.vnmse();
   object["blocks"] = report.blocks;
-  object["reseeded"] = report.reseeded;
-  object["over_limit"] = report.over_limit;
   object["nonfinite"] = report.nonfinite;
   object["exact_elements"] = report.exact_elements;
   object["seed"] = ids.seed;
@@ -54,10 +52,6 @@ void report_text(const EncodeArgs& args, const gradient::EncodeReport& report, s
              "client {}, {:.3f} s\n",
              is_stream_name(args.out) ? "standard output" : args.out, report.elements, tensors, tensors == 1 ? "" : "s",
              report.stream_bytes, bits, report.vnmse(), ids.seed, ids.round, ids.client, seconds);
-  if (report.reseeded != 0 || report.over_limit != 0) {
-    fmt::print(to, "  rotations drawn again: {} of {} blocks; {} stay beyond 4 x the error limit\n", report.reseeded,
-               report.blocks, report.over_limit);
-  }
   if (report.nonfinite != 0) fmt::print(to, "  NaN or Inf: {} numbers ({})\n", report.nonfinite, args.nonfinite);
   if (report.exact_elements != 0)
     fmt::print(to, "  no floating point: {} numbers, {} bytes, as they are\n", report.exact_elements, report.exact_bytes);

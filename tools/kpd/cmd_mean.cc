@@ -294,7 +294,9 @@ void add_options(CLI::App& app, MeanArgs& args) {
       "what --out holds of tensors that are no floating point: the first file's (default), or the rounded mean");
   add(app, "--original", args.originals, "FILE",
       "what a compressed FILE was made of, once for each of them in their order: shows their errors");
-  add(app, "--synthetic", args.synthetic, "NAME", "make the vectors: lognormal, normal, exponential or sparse:K");
+  add(app, "--synthetic", args.synthetic, "NAME",
+      "make the vectors: lognormal, normal, exponential, sparse:K, halves:R (normal, the second half times R) or "
+      "blocks:R1,R2,... (normal, equal parts times R1, R2, ...)");
   add(app, "--dim", args.dim, "D", "numbers in each synthetic vector (default 65536)");
   add(app, "--clients", args.clients, "N", "synthetic clients (default 10); not with --comm");
   add(app, "--correlation", args.correlation, "R", "of the synthetic clients, 0 to 1 (default 0; 1: identical)");

@@ -75,7 +75,7 @@ struct CodecFigures {
   uint64_t packets = 0, packets_lost = 0;  // with loss
   uint64_t messages = 0, messages_lost = 0;  // lost: nothing of it arrived; it is in no mean
   uint64_t groups_lost = 0;                  // blocks of other messages of which nothing arrived
-  uint64_t reseeded = 0, over_limit = 0, saturated = 0;
+  uint64_t saturated = 0;
   std::shared_ptr<io::ScratchMemory> mean;  // doubles, with keep_mean
   std::optional<Speed> speed;
 

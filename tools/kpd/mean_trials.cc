@@ -180,8 +180,6 @@ void add_counts(const CodecFigures& from, CodecFigures& to) {
   to.messages += from.messages;
   to.messages_lost += from.messages_lost;
   to.groups_lost += from.groups_lost;
-  to.reseeded += from.reseeded;
-  to.over_limit += from.over_limit;
   to.saturated += from.saturated;
 }
 

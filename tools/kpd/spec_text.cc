@@ -44,9 +44,12 @@ std::string spec_text(const gradient::WireParams& params) {
   if (params.flags & gradient::kFlagDither) put("dither", "shared");
   if (params.flags & gradient::kFlagAllocate) put("allocate", "energy");
   if (params.flags & gradient::kFlagJoin) put("join", "1");
+  if (params.flags & gradient::kFlagMaxNorm) put("norm", "max");
+  if (params.flags & gradient::kFlagFixedCode) put("code", "fixed");
   constexpr const char* kScales[] = {"unbiased", "biased", "norm"};
   if (params.scale != gradient::ScaleKind::kUnbiased)
     put("scale", kScales[std::min<size_t>(2, static_cast<size_t>(params.scale))]);
+  // Rounds that follow from the size do so again, with what a block may ask for beyond them.
   if (params.rounds != 0 && (params.flags & gradient::kFlagSizedRounds) == 0) put("rounds", fmt::format("{}", params.rounds));
   if (row->name == "kashin-sq") put("iterations", fmt::format("{}", params.param));
   if (row->name == "terngrad" && params.param != 0) put("clip", q16_text(params.param));

@@ -12,8 +12,8 @@ struct Limits {
   uint32_t max_name_bytes = 4096;
   uint32_t max_dims = 16;
   uint64_t max_header_bytes = uint64_t{1} << 28;  // JSON or manifest
-  // Decoded elements allowed per byte of input: stops a tiny message that claims a huge tensor. A block of zeros is the extreme,
-  // 4 bytes for up to 32767 elements: a block of 16384 with a tail.
+  // Decoded elements allowed per byte of input: stops a tiny message that claims a huge tensor. A block of zeros is the
+  // extreme, 4 bytes for up to 32767 elements: a block of 16384 with a tail.
   uint64_t max_elements_per_byte = 8192;
 };
 

@@ -49,8 +49,8 @@ struct Verdict {
 
 // Computes the 16 bytes of the MAC field from a message's bytes, in which that field and the checksum are zero.
 using MacFunction = std::function<std::array<uint8_t, 16>(std::span<const uint8_t> message)>;
-// Fills the field of a complete message and renews its checksum. The message was encoded with EncodeOptions::authenticated, else
-// Error(kMismatch); throws as read_stream_info for what is no message.
+// Fills the field of a complete message and renews its checksum. The message was encoded with EncodeOptions::authenticated,
+// else Error(kMismatch); throws as read_stream_info for what is no message.
 void authenticate(std::span<uint8_t> message, const MacFunction& mac);
 
 struct AggregatorOptions {

@@ -25,8 +25,9 @@ enum class ScaleKind : uint8_t {
 
 // A codec record of a stream (docs/format/gradient.md), all that a decoder needs. Plain data.
 //
-// As a codec's or a stream's record, rounds = 0 of a method that rotates means "by the size of what is coded". As the parameters
-// of one unit (a tensor, or several joined) rounds is resolved, kFlagSizedRounds says that it was, and kFlagJoin is gone.
+// As a codec's or a stream's record, rounds = 0 of a method that rotates means "by the size of what is coded". As the
+// parameters of one unit (a tensor, or several joined) rounds is resolved, kFlagSizedRounds says that it was, and kFlagJoin is
+// gone.
 struct WireParams {
   uint8_t method = 0;       // numbered method id
   uint8_t log2_block = 12;  // block = 2^log2_block elements
@@ -38,11 +39,15 @@ struct WireParams {
   bool operator==(const WireParams&) const = default;
   double bits() const { return rate / 65536.0; }
 };
-inline constexpr uint16_t kFlagEntropy = 1;      // code=entropy
-inline constexpr uint16_t kFlagDither = 2;       // dither=shared
-inline constexpr uint16_t kFlagAllocate = 4;     // a rate per block travels in the segment
-inline constexpr uint16_t kFlagSizedRounds = 8;  // in memory only: rounds follow from the size; a block may ask for 3
-inline constexpr uint16_t kFlagJoin = 16;        // tensors shorter than a block are coded together
+inline constexpr uint16_t kFlagEntropy = 1;   // code=entropy
+inline constexpr uint16_t kFlagDither = 2;    // dither=shared
+inline constexpr uint16_t kFlagAllocate = 4;  // a rate per block travels in the segment
+// In memory only: rounds follow from the size (no `rounds` was given); an eden block whose size asks for 2 may ask for 3 in its
+// scale word.
+inline constexpr uint16_t kFlagSizedRounds = 8;
+inline constexpr uint16_t kFlagJoin = 16;       // tensors shorter than a block are coded together
+inline constexpr uint16_t kFlagMaxNorm = 32;    // qsgd, norm=max
+inline constexpr uint16_t kFlagFixedCode = 64;  // qsgd, code=fixed
 
 // A key of a method's spec, for people: what it takes and what holds without it. A test parses what stands here.
 struct SpecKey {
@@ -73,9 +78,18 @@ class Codec {
   const WireParams& params() const { return params_; }
   const MethodRow& row() const { return *row_; }
   double bits() const { return params_.bits(); }
-  // Expected |x^ - x|^2 / |x|^2 in the limit of large dimension, from the paper's formula at this codec's rate; NaN if the
-  // method has no input-independent limit.
-  double limit_vnmse() const;
+  // Expected |x^ - x|^2 / |x|^2 of a tensor of n elements, whatever their values; NaN if the method states no such limit.
+  // n = 0: the limit of large dimension, from the papers' formulas.
+  // Else of what travels for n elements (below 64 float32, so 0; an entropy code whose codes are shorter than its flush is the
+  // fixed code) in blocks of the length that most of them have:
+  //   eden and drive, drive+: under a uniform rotation, kpd/quant/sphere.h. Entropy code with unbiased scale below .5 bit:
+  //   exact for its closed-form scale; all else: of each block's own scale, to first order in 1/n (one bit and less: closer).
+  //   The dithered code: step^2/12 at any n. randk: exact. sq, hadamard-sq, qsgd: the papers' upper bounds with the longest
+  //   block's length as dimension.
+  // Costs up to milliseconds. The same bits on every machine.
+  double limit_vnmse(uint64_t n = 0) const;
+  // The same spec with `bits` in it set. Error(kInvalidArgument) if the method has no such key or not this rate.
+  Codec with_bits(double bits) const;
 
  private:
   Codec(std::string_view text, const WireParams& params, const MethodRow& row) : text_(text), params_(params), row_(&row) {}
@@ -85,19 +99,23 @@ class Codec {
   const MethodRow* row_;
 };
 
-// Which codec every tensor of a model gets, by its name. Tensors of fewer than 64 elements and of exact types travel as they are
-// whatever it says.
+// Which codec every tensor of a model gets, by its name. Tensors of fewer than 64 elements and of exact types travel as they
+// are whatever it says.
 struct CodecPolicy {
-  Codec base;                                         // of the tensors that no pattern names
+  Codec base;                                          // of the tensors that no pattern names
   std::vector<std::pair<std::string, Codec>> by_name;  // (pattern, codec), the first that matches counts
 
   CodecPolicy() = default;
   CodecPolicy(Codec codec) : base(std::move(codec)) {}  // NOLINT: implicit by design
-  // Of "PATTERN=SPEC" and at most one "SPEC" (without one: `fallback`), in this order of preference. In a pattern `*` stands for
-  // any characters, none too, and `?` for one byte; it holds no '=' and no ':'. Throws Error(kInvalidArgument).
+  // Of "PATTERN=SPEC" and at most one "SPEC" (without one: `fallback`), in this order of preference. In a pattern `*` stands
+  // for any characters, none too, and `?` for one byte; it holds no '=' and no ':'. Throws Error(kInvalidArgument).
   static CodecPolicy parse(std::span<const std::string> texts, const Codec& fallback = Codec());
   const Codec& of(std::string_view tensor_name) const;
   std::string text() const;  // what parse() reads, with blanks between
 };
+// The least rate, on a grid of 1/20 bit (of whole bits for qsgd), at which this codec's limit_vnmse(n) is at most `vnmse`, by
+// bisection; with_bits() takes it. NaN if no rate is enough, or the method has no rate to choose or states no limit. All ranks
+// of a run get the same one. An entropy code takes some tens of milliseconds.
+double bits_for_vnmse(const Codec& codec, double vnmse, uint64_t n = 0);
 
 }  // namespace kpd::gradient

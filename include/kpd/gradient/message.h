@@ -86,9 +86,7 @@ struct EncodeReport {
   double norm2 = 0;   // sum of squares of the input
   double error2 = 0;  // sum of squares of (decoded - input), by S^2|q|^2 - 2S<y,q> + |y|^2
   uint64_t blocks = 0;
-  uint64_t reseeded = 0;    // attempts beyond the first, summed
-  uint64_t over_limit = 0;  // blocks whose error stays beyond 4 x the limit after the last attempt
-  uint64_t nonfinite = 0;   // elements
+  uint64_t nonfinite = 0;  // elements
   double vnmse() const { return norm2 > 0 ? error2 / norm2 : 0; }
 };
 
@@ -145,10 +143,10 @@ struct CodecRun {
 };
 // What is coded as one vector.
 struct UnitRecord {
-  size_t tensor = 0;   // the first; of several, the others follow it in the manifest but not always directly
-  size_t members = 1;  // how many tensors
-  uint64_t count = 0;  // elements
-  WireParams params;   // resolved
+  size_t tensor = 0;               // the first; of several, the others follow it in the manifest but not always directly
+  size_t members = 1;              // how many tensors
+  uint64_t count = 0;              // elements
+  WireParams params;               // resolved
   uint64_t offset = 0, bytes = 0;  // of its segments (with their lengths) within the stream
 };
 struct TensorRecord {
@@ -181,10 +179,10 @@ struct StreamInfo {
   uint64_t elements() const;
 };
 
-// Checks magic, version, lengths, checksum, manifest, codec table and where all segments lie against `limits` and the bytes that
-// are there; decodes nothing. Of a message that needs the manifest both sides agreed on; without one only header and codec table
-// are read. `name` is the file named in errors. Throws Error(kCorruptData | kUnsupported | kLimitExceeded), and Error(kMismatch)
-// for a message about another manifest than the one given.
+// Checks magic, version, lengths, checksum, manifest, codec table and where all segments lie against `limits` and the bytes
+// that are there; decodes nothing. Of a message that needs the manifest both sides agreed on; without one only header and codec
+// table are read. `name` is the file named in errors. Throws Error(kCorruptData | kUnsupported | kLimitExceeded), and
+// Error(kMismatch) for a message about another manifest than the one given.
 StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view name = "message", const Limits& limits = {},
                             const Manifest* message_manifest = nullptr);
 
@@ -218,8 +216,8 @@ class Decoder {
   // Checks a message completely: what it accepts, decode_add() with the same ids accepts. Returns the L2 norm of what it
   // decodes to, from scales and codes, without inverse transforms (where rotations are orthonormal that is the same).
   double norm(std::span<const uint8_t> message, const MessageIds& expected, std::string_view name = "message");
-  // dst[i] (manifest[i].count() floats) = decoded; of a tensor of an exact type its values as floats, or nothing where dst[i] is
-  // empty. `expected`: run, round, client and base_model_hash must agree, else Error(kMismatch).
+  // dst[i] (manifest[i].count() floats) = decoded; of a tensor of an exact type its values as floats, or nothing where dst[i]
+  // is empty. `expected`: run, round, client and base_model_hash must agree, else Error(kMismatch).
   void decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
               DecodeReport* report = nullptr, std::string_view name = "message");
   // acc[i] += weight * decoded, for a finite weight (else Error(kInvalidArgument)). The message is checked as a whole
@@ -236,8 +234,8 @@ class Decoder {
   // For codes with dither=shared, whose clients of one run and round share their rotations: acc[i] += weight * decoded before
   // the inverse rotation. After the last client finish_rotated() applies that inverse once, to all that is in acc: it starts at
   // 0, and nothing else is added to it before. All messages between two finish_rotated() must agree in run, round, block and
-  // rounds (Error(kMismatch)); other codes throw Error(kUnsupported). Tensors too short to be coded and those of exact types are
-  // summed as they are.
+  // rounds (Error(kMismatch)); other codes throw Error(kUnsupported). Tensors too short to be coded and those of exact types
+  // are summed as they are.
   void decode_rotated_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                           std::span<const std::span<float>> acc, DecodeReport* report = nullptr,
                           std::string_view name = "message");
@@ -253,8 +251,8 @@ class Decoder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Decodes the tensors of a file-form stream already read by read_stream_info, which both must outlive it. Keeps the last segment
-// of a joined unit, so that tensors decoded in manifest order decode each segment once. Thread-compatible.
+// Decodes the tensors of a file-form stream already read by read_stream_info, which both must outlive it. Keeps the last
+// segment of a joined unit, so that tensors decoded in manifest order decode each segment once. Thread-compatible.
 class FileDecoder {
  public:
   FileDecoder(std::span<const uint8_t> stream, const StreamInfo& info, int threads = 1, std::string_view name = "file");

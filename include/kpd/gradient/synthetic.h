@@ -1,9 +1,9 @@
 // gradient: synthetic client vectors for experiments on mean estimation (`kpd mean --synthetic`, the benchmarks).
 //
 // Marginals of the EDEN and DRIVE papers (lognormal, normal, exponential), the sparse vectors on which one rotation is not
-// enough, and clients that resemble each other: client c holds g(sqrt(R) u + sqrt(1 - R) w_c), u and w_c independent
-// standard normal vectors and g the marginal, so R = 1 gives identical clients and R = 0 independent ones. Every number is
-// a function of (seed, trial, client, index). It must not decide stream bytes: g uses libm.
+// enough, normal vectors whose parts differ in energy, and clients that resemble each other: client c holds g(sqrt(R) u +
+// sqrt(1 - R) w_c), u and w_c independent standard normal vectors and g the marginal, so R = 1 gives identical clients and R =
+// 0 independent ones. Every number is a function of (seed, trial, client, index). It must not decide stream bytes: g uses libm.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,19 @@ enum class Marginal : uint8_t {
   kLogNormal,    // exp(N(0, 1))
   kExponential,  // Exp(1) = -ln(1 - Phi(N(0, 1)))
   kSparse,       // x_i = 1 - .01 i for i < k, else 0; the same for every client, trial and seed
+  kHalves,       // N(0, 1), elements from ceil(n/2) on times R
+  kBlocks,       // N(0, 1) in K equal parts, element i times R_j with j = floor(i K / n)
 };
 
 struct SyntheticSpec {
   Marginal marginal = Marginal::kLogNormal;
-  uint64_t sparse_k = 0;   // of kSparse, at least 1
-  double correlation = 0;  // R in [0, 1]; kSparse ignores it
+  uint64_t sparse_k = 0;        // of kSparse, at least 1
+  std::vector<double> factors;  // of kBlocks R_1 .. R_K, of kHalves 1 and R; finite
+  double correlation = 0;       // R in [0, 1]; kSparse ignores it
   uint64_t seed = 0;
 
-  // "lognormal", "normal", "exponential" or "sparse:K"; sets marginal and sparse_k. Throws Error(kInvalidArgument) naming
-  // the nearest one.
+  // "lognormal", "normal", "exponential", "sparse:K", "halves:R" or "blocks:R1,R2,..." (at most 4096 of them); sets marginal,
+  // sparse_k and factors. Throws Error(kInvalidArgument) naming the nearest one.
   static SyntheticSpec parse(std::string_view text);
 };
 
