@@ -274,7 +274,7 @@ MethodEntry drive_entry() {
            "nearly: over random rotations (scale=unbiased)",
            "pi/2-1 = .5708 (biased: .3634)",
            "DRIVE, Vargaftik et al., NeurIPS 2021",
-           {"scale", "block", "rounds"}},
+           {{"scale", "unbiased|biased", "unbiased"}, kBlockKey, kRoundsKey}},
           parse<kDriveId>,
           make<DriveCodec>,
           limit};
@@ -287,7 +287,7 @@ MethodEntry drive_plus_entry() {
            "nearly: over random rotations (scale=unbiased)",
            "pi/2-1 = .5708 (biased: .3634)",
            "DRIVE+, Vargaftik et al., NeurIPS 2021",
-           {"scale", "block", "rounds"}},
+           {{"scale", "unbiased|biased", "unbiased"}, kBlockKey, kRoundsKey}},
           parse<kDrivePlusId>,
           make<DrivePlusCodec>,
           limit};

@@ -45,7 +45,7 @@ void FileDecoder::Impl::open(size_t index) {
   find_segments(r, unit, Limits{}, segments);
   if (r.offset() != record.offset + record.bytes)
     r.corrupt("tensor ", record.tensor, " ends here, at byte ", record.offset + record.bytes, " when it was inspected");
-  keys = tensor_keys(RunSecret::from_seed(info->seed), info->manifest_hash, MessageIds{}, unit.tensor, unit.params);
+  keys = tensor_keys(RunSecret::from_seed(info->seed), info->manifest_hash, info->ids, unit.tensor, unit.params);
   open_unit = index;
 }
 

@@ -162,7 +162,7 @@ MethodEntry kashin_sq_entry() {
            "exactly",
            "bounded for any input, constant not known",
            "Lyubarskii and Vershynin, IEEE Trans. IT 2010",
-           {"bits", "block", "rounds", "iterations"}},
+           {kBitsKey, kBlockKey, kRoundsKey, {"iterations", "1..8", "8"}}},
           parse,
           make,
           [](const WireParams&, uint64_t) { return std::numeric_limits<double>::quiet_NaN(); },

@@ -68,27 +68,33 @@ struct Encoder::Impl {
   uint64_t close_gaps(std::span<uint8_t> dst, uint64_t end);
   uint64_t next_chunk(std::span<uint8_t> dst, EncodeReport* report);
   void next_segment(ByteWriter& w, std::span<uint8_t> dst);
-  uint64_t encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file, uint64_t seed,
+  uint64_t encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, const FileIds* file,
                   std::span<uint8_t> dst, EncodeReport* report);
   uint64_t message_header_bytes() const { return kMessageHeaderBytes + (options.authenticated ? kMacBytes : 0); }
-  void write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed, uint64_t total) const;
+  uint64_t file_header_bytes() const {
+    return kFileHeaderBytes + manifest_bytes(plan.manifest()) + metadata_bytes(options.metadata);
+  }
+  void write_header(ByteWriter& w, const MessageIds& ids, const FileIds* file, uint64_t total) const;
 };
 
 // Up to the first segment.
-void Encoder::Impl::write_header(ByteWriter& w, const MessageIds& ids, bool file, uint64_t seed, uint64_t total) const {
+void Encoder::Impl::write_header(ByteWriter& w, const MessageIds& ids, const FileIds* file, uint64_t total) const {
   const Manifest& manifest = plan.manifest();
-  const uint64_t header = file ? kFileHeaderBytes + manifest_bytes(manifest) : message_header_bytes();
+  const uint64_t header = file != nullptr ? file_header_bytes() : message_header_bytes();
   w.bytes(kMagic);
   w.u8(kFormatMajor);
   w.u8(kFormatMinor);
-  w.u16(static_cast<uint16_t>((file ? 0 : kFlagMessage) | (total == kUnknownLength ? kFlagStreamed : 0) |
-                              (!file && options.authenticated ? kFlagAuthenticated : 0)));
+  w.u16(static_cast<uint16_t>((file != nullptr ? 0 : kFlagMessage) | (total == kUnknownLength ? kFlagStreamed : 0) |
+                              (file == nullptr && options.authenticated ? kFlagAuthenticated : 0)));
   w.u32(static_cast<uint32_t>(header));
   w.u32(static_cast<uint32_t>(manifest.size()));
   w.u64(total);  // 0: filled in when it is known
-  if (file) {
-    w.u64(seed);
+  if (file != nullptr) {
+    w.u64(file->seed);
+    w.u64(file->round);
+    w.u64(file->client);
     write_manifest(w, manifest);
+    write_metadata(w, options.metadata);
   } else {
     w.u64(hash);
     w.u64(ids.run);
@@ -106,12 +112,12 @@ void Encoder::Impl::prepare(std::span<const TensorView> tensors, const MessageId
   plan.prepare(tensors, hash, ids, with);
 }
 
-uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with, bool file,
-                               uint64_t seed, std::span<uint8_t> dst, EncodeReport* report) {
-  // A file's keys come from the manifest it carries and its seed alone.
+uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const MessageIds& ids, const RunSecret& with,
+                               const FileIds* file, std::span<uint8_t> dst, EncodeReport* report) {
+  // A file's keys come from what it carries alone.
   prepare(tensors, ids, with);
   ByteWriter w(dst);
-  write_header(w, ids, file, seed, 0);
+  write_header(w, ids, file, 0);
   const uint64_t start = w.size();
   uint64_t at = start;
   std::vector<Job>& jobs = plan.jobs();
@@ -169,7 +175,7 @@ uint64_t Encoder::Impl::next_chunk(std::span<uint8_t> dst, EncodeReport* report)
   }
   ByteWriter w(dst);
   if (stream.stage == Stream::kHeader) {
-    write_header(w, stream.ids, false, 0, kUnknownLength);
+    write_header(w, stream.ids, nullptr, kUnknownLength);
     stream.stage = Stream::kSegments;
   } else if (stream.stage == Stream::kSegments && stream.job < plan.jobs().size()) {
     next_segment(w, dst);
@@ -199,18 +205,20 @@ Encoder::Encoder(Encoder&&) noexcept = default;
 Encoder& Encoder::operator=(Encoder&&) noexcept = default;
 
 uint64_t Encoder::max_bytes() const {
-  return std::max(impl_->message_header_bytes(), kFileHeaderBytes + manifest_bytes(manifest())) + impl_->plan.most_bytes() +
-         kChecksumBytes;
+  return std::max(impl_->message_header_bytes(), impl_->file_header_bytes()) + impl_->plan.most_bytes() + kChecksumBytes;
 }
 
 uint64_t Encoder::encode_message(std::span<const TensorView> tensors, const MessageIds& ids, std::span<uint8_t> dst,
                                  EncodeReport* report) {
-  return impl_->encode(tensors, ids, impl_->secret, false, 0, dst, report);
+  return impl_->encode(tensors, ids, impl_->secret, nullptr, dst, report);
 }
 
-uint64_t Encoder::encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst,
+uint64_t Encoder::encode_file(std::span<const TensorView> tensors, const FileIds& ids, std::span<uint8_t> dst,
                               EncodeReport* report) {
-  return impl_->encode(tensors, MessageIds{}, RunSecret::from_seed(seed), true, seed, dst, report);
+  MessageIds keys;
+  keys.round = ids.round;
+  keys.client = ids.client;
+  return impl_->encode(tensors, keys, RunSecret::from_seed(ids.seed), &ids, dst, report);
 }
 
 void Encoder::begin_stream(std::span<const TensorView> tensors, const MessageIds& ids) {

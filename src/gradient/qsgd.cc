@@ -308,7 +308,7 @@ MethodEntry qsgd_entry() {
            "exactly",
            "min(block/s^2, sqrt(block)/s), s = 2^(bits-1); norm=max (sqrt(1+block/s^2)-1)/2",
            "QSGD, Alistarh et al., NeurIPS 2017",
-           {"bits", "norm", "code", "block"}},
+           {{"bits", "1..8", "4"}, {"norm", "l2|max", "l2"}, {"code", "elias|fixed", "elias"}, {"block", kBlockKey.values, "512"}}},
           parse,
           make,
           limit,

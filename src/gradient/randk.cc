@@ -117,7 +117,13 @@ std::unique_ptr<SegmentCodec> make(const WireParams& params) {
 }  // namespace
 
 MethodEntry randk_entry() {
-  return {{kRandKId, "randk", "0.05..32", "exactly", "32/bits-1", "Konecny and Richtarik, 2018", {"bits", "block"}},
+  return {{kRandKId,
+           "randk",
+           "0.05..32",
+           "exactly",
+           "32/bits-1",
+           "Konecny and Richtarik, 2018",
+           {{"bits", "0.05..32", "1"}, kBlockKey}},
           parse,
           make,
           limit,

@@ -17,7 +17,7 @@ constexpr std::string_view kSwitch[] = {"0", "1"};
 
 // A key of every method that rotates: a rotation spreads the values of all members evenly, so that they share blocks.
 MethodEntry with_join(MethodEntry entry) {
-  entry.row.keys.push_back("join");
+  entry.row.keys.push_back({"join", "0|1", "1"});
   return entry;
 }
 
@@ -99,7 +99,9 @@ Codec Codec::parse(std::string_view spec_text) {
   const Spec spec = Spec::parse(spec_text);
   for (const MethodEntry& m : registry()) {
     if (m.row.name != spec.method()) continue;
-    spec.check_keys(m.row.keys);
+    std::vector<std::string_view> keys;
+    for (const SpecKey& k : m.row.keys) keys.push_back(k.key);
+    spec.check_keys(keys);
     WireParams params = m.parse(spec);
     params.method = m.row.id;
     if (rotates(m.row.id)) parse_join(spec, params);

@@ -154,6 +154,11 @@ class SegmentCodec {
   virtual void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const;
 };
 
+// Rows of MethodRow::keys that several methods have.
+inline constexpr SpecKey kBitsKey{"bits", "0.05..8", "1"};
+inline constexpr SpecKey kBlockKey{"block", "64..16384, a power of two", "4096"};
+inline constexpr SpecKey kRoundsKey{"rounds", "1..6", "by size"};
+
 // What a method's file provides; the registry (src/gradient/registry.cc) holds one entry a method.
 struct MethodEntry {
   MethodRow row;

@@ -254,7 +254,7 @@ MethodEntry sq_entry() {
            "exactly",
            "block/(2 (2^bits-1)^2), the worst input",
            "Suresh et al., ICML 2017",
-           {"bits", "block"}},
+           {kBitsKey, kBlockKey}},
           parse_sq,
           make_sq,
           // (hi - lo)^2 <= 2 |x|^2 and a step's variance is at most its square / 4.
@@ -273,7 +273,7 @@ MethodEntry hadamard_sq_entry() {
            "exactly",
            "(2 ln(block)+2)/(2^bits-1)^2",
            "Suresh et al., ICML 2017",
-           {"bits", "block", "rounds"}},
+           {kBitsKey, kBlockKey, kRoundsKey}},
           parse_hadamard_sq,
           make_sq,
           [](const WireParams& params, uint64_t count) {

@@ -45,11 +45,11 @@ uint64_t checked_count(const ByteReader& r, const std::vector<uint64_t>& shape, 
 }
 
 // Names go into files and error lines.
-bool is_plain_utf8(std::string_view text) {
+bool is_plain_utf8(std::string_view text, bool control_characters = false) {
   for (size_t i = 0; i < text.size();) {
     const uint8_t c = static_cast<uint8_t>(text[i]);
     const Utf8Sequence s = utf8_sequence_at(text, i);
-    if (!s.whole || c < 0x20 || c == 0x7f) return false;
+    if (!s.whole || (!control_characters && (c < 0x20 || c == 0x7f))) return false;
     i += s.bytes;
   }
   return true;
@@ -84,7 +84,31 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
   return m;
 }
 
-void read_extensions(ByteReader& r, uint64_t header_bytes) {
+std::string read_text(ByteReader& r, uint64_t end) {
+  const uint32_t bytes = r.u32("length of a text");
+  if (bytes > end - r.offset()) r.corrupt("a text of ", bytes, " bytes passes the end ", end, " of the metadata");
+  const auto text = r.take(bytes, "text");
+  std::string out(text.begin(), text.end());
+  if (!is_plain_utf8(out, true)) r.corrupt("a text of the metadata is not UTF-8");
+  return out;
+}
+
+void read_metadata(ByteReader& r, uint64_t bytes, const Limits& limits, FileMetadata& metadata) {
+  if (!metadata.empty()) r.corrupt("a second extension of metadata");
+  const uint64_t end = r.offset() + bytes;
+  while (r.offset() < end) {
+    if (end - r.offset() < 8) r.corrupt("the metadata ends within a pair of texts");
+    if (metadata.size() == limits.max_tensors) {
+      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(),
+                 str("metadata of more than ", limits.max_tensors, " pairs of texts"));
+    }
+    std::string key = read_text(r, end);
+    if (end - r.offset() < 4) r.corrupt("the metadata ends within a pair of texts");
+    metadata.emplace_back(std::move(key), read_text(r, end));
+  }
+}
+
+void read_extensions(ByteReader& r, uint64_t header_bytes, const Limits& limits, StreamInfo& info) {
   while (r.offset() < header_bytes) {
     if (header_bytes - r.offset() < kExtensionHeadBytes)
       r.corrupt("header extension cut short by the header length ", header_bytes);
@@ -96,7 +120,11 @@ void read_extensions(ByteReader& r, uint64_t header_bytes) {
       r.throw_at(static_cast<int>(ErrorCode::kUnsupported), r.offset() - kExtensionHeadBytes,
                  str("critical extension ", type, " is not known to this version"));
     }
-    r.skip(bytes, "extension");
+    if (info.is_file && type == kMetadataExtension) {
+      read_metadata(r, bytes, limits, info.metadata);
+    } else {
+      r.skip(bytes, "extension");
+    }
   }
 }
 
@@ -155,6 +183,28 @@ void write_manifest(ByteWriter& w, const Manifest& manifest) {
   }
 }
 
+uint64_t metadata_bytes(const FileMetadata& metadata) {
+  uint64_t bytes = metadata.empty() ? 0 : kExtensionHeadBytes;
+  for (const auto& [key, value] : metadata) bytes += 8 + key.size() + value.size();
+  return bytes;
+}
+
+void write_metadata(ByteWriter& w, const FileMetadata& metadata) {
+  if (metadata.empty()) return;
+  const uint64_t bytes = metadata_bytes(metadata) - kExtensionHeadBytes;
+  if (bytes > Limits{}.max_header_bytes)
+    fail(ErrorCode::kInvalidArgument, "metadata of ", bytes, " bytes, the limit is ", Limits{}.max_header_bytes);
+  w.u16(kMetadataExtension);
+  w.u32(static_cast<uint32_t>(bytes));
+  for (const auto& [key, value] : metadata) {
+    for (const std::string* text : {&key, &value}) {
+      if (!is_plain_utf8(*text, true)) fail(ErrorCode::kInvalidArgument, "metadata ", printable(key), ": is not UTF-8");
+      w.u32(static_cast<uint32_t>(text->size()));
+      w.text(*text);
+    }
+  }
+}
+
 StreamInfo read_header_start(ByteReader& r, const Limits& limits, bool control) {
   StreamInfo info;
   const auto magic = r.take(4, "magic 'KPDG'");
@@ -204,6 +254,8 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, bool control) 
 void read_header_rest(ByteReader& r, const Limits& limits, StreamInfo& info) {
   if (info.is_file) {
     info.seed = r.u64("seed");
+    info.ids.round = r.u64("round");
+    info.ids.client = r.u64("client");
     info.manifest = read_manifest(r, info.n_tensors, limits);
     info.manifest_hash = manifest_hash(info.manifest);
   } else {
@@ -222,7 +274,7 @@ void read_header_rest(ByteReader& r, const Limits& limits, StreamInfo& info) {
     r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8,
                str("header length ", info.header_bytes, ", but the manifest ends at ", r.offset()));
   }
-  read_extensions(r, info.header_bytes);
+  read_extensions(r, info.header_bytes, limits, info);
 }
 
 StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, bool control) {

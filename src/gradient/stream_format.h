@@ -19,7 +19,7 @@ inline constexpr uint16_t kFlagStreamed = 2;         // total length unknown whe
 inline constexpr uint16_t kFlagPackets = 4;          // the control part of a packetized message
 inline constexpr uint16_t kFlagAuthenticated = 8;    // a message with a MAC field
 inline constexpr uint64_t kUnknownLength = ~0ull;    // total length of a streamed one
-inline constexpr uint64_t kFileHeaderBytes = 32;     // before manifest and extensions
+inline constexpr uint64_t kFileHeaderBytes = 48;     // before manifest and extensions
 inline constexpr uint64_t kMessageHeaderBytes = 72;  // without the MAC field
 inline constexpr uint64_t kMacOffset = kMessageHeaderBytes, kMacBytes = 16;
 inline constexpr uint64_t kRecordBytes = 14;  // of a codec
@@ -29,6 +29,7 @@ inline constexpr uint64_t kChecksumBytes = 4;
 inline constexpr uint64_t kLeastBlockBytes = 4;  // what every method spends at least on a block
 inline constexpr uint64_t kExtensionHeadBytes = 6;
 inline constexpr uint16_t kCriticalExtension = 0x8000;
+inline constexpr uint16_t kMetadataExtension = 1;  // of files: texts in pairs, each length u32 and bytes
 
 // Keys of the unit that begins with tensor `index`: the first 8 bytes (little-endian) of SHA-256("kpd-gradient-2" secret[32]
 // manifest-hash run round client index kind), all integers u64 little-endian; kind 0 = rotation, 1 = own, 2 = the rotation that
@@ -56,6 +57,9 @@ std::string printable(std::string_view name);
 void check_manifest(const Manifest& manifest);
 uint64_t manifest_bytes(const Manifest& manifest);
 void write_manifest(ByteWriter& w, const Manifest& manifest);
+// The extension with its head; nothing for no metadata. Throws Error(kInvalidArgument) for what is not UTF-8 or too long.
+uint64_t metadata_bytes(const FileMetadata& metadata);
+void write_metadata(ByteWriter& w, const FileMetadata& metadata);
 
 // Header up to and including manifest and extensions; leaves the reader at the codec table. Checks magic, version, lengths and
 // the CRC-32. `control`: expects the control part of a packetized message, which nothing else accepts.

@@ -162,7 +162,7 @@ MethodEntry terngrad_entry() {
            "exactly (not with clip=)",
            "none for any input",
            "TernGrad, Wen et al., NeurIPS 2017",
-           {"block", "clip"}},
+           {kBlockKey, {"clip", "0..64, in standard deviations; 0: none", "0"}}},
           parse,
           make,
           [](const WireParams&, uint64_t) { return std::numeric_limits<double>::quiet_NaN(); }};

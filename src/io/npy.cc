@@ -2,6 +2,7 @@
 // exactly that reads it, nothing is evaluated.
 #include "kpd/io/npy.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -95,7 +96,7 @@ class HeaderParser {
     skip_space();
     if (pos_ < text_.size() && text_[pos_] == '[') {
       fail(ErrorCode::kUnsupported, name_, ": byte ", base_offset_ + pos_,
-           ": a structured array, expected float32 ('<f4') or float16 ('<f2'); save one field with .astype('<f4')");
+           ": a structured array, expected one of numbers; save one field with .astype('<f4')");
     }
     return quoted();
   }
@@ -149,11 +150,41 @@ class HeaderParser {
   size_t pos_ = 0;
 };
 
+constexpr std::pair<std::string_view, DType> kDescriptions[] = {
+    {"f4", DType::kFloat32}, {"f2", DType::kFloat16}, {"f8", DType::kFloat64}, {"V2", DType::kBFloat16}, {"i1", DType::kInt8},
+    {"i2", DType::kInt16},   {"i4", DType::kInt32},   {"i8", DType::kInt64},   {"u1", DType::kUInt8},    {"u2", DType::kUInt16},
+    {"u4", DType::kUInt32},  {"u8", DType::kUInt64},  {"b1", DType::kBool}};
+
 DType dtype_of(const std::string& descr, std::string_view name) {
-  if (descr == "<f4") return DType::kFloat32;
-  if (descr == "<f2") return DType::kFloat16;
+  if (descr == "bfloat16") return DType::kBFloat16;
+  const bool has_order = descr.size() == 3 && std::string_view("<>|=").find(descr[0]) != std::string_view::npos;
+  for (const auto& [description, dtype] : kDescriptions) {
+    // '|' is the order of what has none: single bytes and V.
+    const bool orderless = dtype_bytes(dtype) == 1 || description[0] == 'V';
+    if (has_order && descr.substr(1) == description && (orderless || descr[0] == '<' || descr[0] == '>')) return dtype;
+  }
   fail(ErrorCode::kUnsupported, name, ": elements of type '", printable(descr),
-       "', expected float32 ('<f4') or float16 ('<f2'); convert with numpy: np.save(path, a.astype('<f4'))");
+       "', expected real numbers of 1 to 8 bytes, e.g. float32 ('<f4'); convert with numpy: np.save(path, a.astype('<f4'))");
+}
+
+// Elements of T bytes from the order of `src` into C order. In C order the last index runs fastest; `index` counts.
+template <size_t T>
+void reorder(const NpyArray& array, uint8_t* dst) {
+  const std::vector<uint64_t>& shape = array.entry.shape;
+  const auto* src = static_cast<const uint8_t*>(array.entry.data);
+  std::vector<uint64_t> stride(shape.size(), 1), index(shape.size(), 0);
+  for (size_t d = 1; d < shape.size(); ++d) stride[d] = stride[d - 1] * shape[d - 1];
+  uint64_t at = 0;
+  for (uint64_t i = 0; i < array.entry.count; ++i) {
+    const uint8_t* from = src + T * (array.fortran_order ? at : i);
+    for (size_t b = 0; b < T; ++b) dst[T * i + b] = from[array.swapped ? T - 1 - b : b];
+    for (size_t d = shape.size(); d-- > 0;) {
+      at += stride[d];
+      if (++index[d] < shape[d]) break;
+      at -= stride[d] * shape[d];
+      index[d] = 0;
+    }
+  }
 }
 
 }  // namespace
@@ -162,7 +193,7 @@ bool looks_like_npy(std::span<const uint8_t> bytes) {
   return bytes.size() >= sizeof(kMagic) && std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) == 0;
 }
 
-TensorEntry parse_npy(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits) {
+NpyArray read_npy(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits) {
   const std::string file = printable_path(name);
   ByteReader reader(bytes, file);
   if (!looks_like_npy(bytes)) reader.corrupt("expected the magic bytes of .npy (93 4e 55 4d 50 59)");
@@ -181,31 +212,61 @@ TensorEntry parse_npy(std::span<const uint8_t> bytes, std::string_view name, con
   const uint64_t header_at = reader.offset();
   const NpyHeader header = HeaderParser(reader.take(header_bytes, "header"), file, header_at, limits).parse();
 
-  TensorEntry entry;
+  NpyArray array;
+  TensorEntry& entry = array.entry;
   entry.dtype = dtype_of(header.descr, file);
-  if (header.fortran_order) {
-    fail(ErrorCode::kUnsupported, file,
-         ": Fortran order, expected C order; convert with numpy: np.save(path, np.ascontiguousarray(a))");
-  }
+  const uint64_t item_bytes = dtype_bytes(entry.dtype);
+  array.swapped = header.descr[0] == '>' && item_bytes > 1 && entry.dtype != DType::kBFloat16;
+  array.void_bfloat16 = entry.dtype == DType::kBFloat16;
   entry.count = element_count(header.shape, limits, file);
   entry.shape = header.shape;
-  const uint64_t item_bytes = dtype_bytes(entry.dtype);
+  // With one dimension, or one element, both orders are the same.
+  const auto longer = std::count_if(entry.shape.begin(), entry.shape.end(), [](uint64_t d) { return d != 1; });
+  array.fortran_order = header.fortran_order && longer > 1;
   if (reader.remaining() % item_bytes != 0 || reader.remaining() / item_bytes != entry.count) {
     reader.corrupt(reader.remaining(), " bytes of data, expected ", entry.count, " elements of ", item_bytes, " bytes");
   }
-  if (reader.offset() % item_bytes != 0) {
-    fail(ErrorCode::kUnsupported, file, ": byte ", reader.offset(),
-         ": data not aligned to its elements; save it again with numpy");
-  }
   entry.data = reader.take(reader.remaining(), "data").data();
-  return entry;
+  return array;
+}
+
+void copy_native(const NpyArray& array, std::span<uint8_t> dst) {
+  const size_t item_bytes = dtype_bytes(array.entry.dtype);
+  if (dst.size() != array.entry.count * item_bytes) {
+    fail(ErrorCode::kInvalidArgument, dst.size(), " bytes of room for ", array.entry.count, " elements of ", item_bytes);
+  }
+  if (item_bytes == 1) reorder<1>(array, dst.data());
+  if (item_bytes == 2) reorder<2>(array, dst.data());
+  if (item_bytes == 4) reorder<4>(array, dst.data());
+  if (item_bytes == 8) reorder<8>(array, dst.data());
+}
+
+std::string npy_note(const NpyArray& array) {
+  std::string text;
+  const auto add = [&](const char* what) { text += str(text.empty() ? "" : ", ", what); };
+  if (array.swapped) add("big-endian elements were read as such");
+  if (array.fortran_order) add("Fortran order was read as such");
+  if (array.void_bfloat16) add("elements of two bytes without a type ('<V2') were taken for bfloat16");
+  return text;
+}
+
+TensorEntry parse_npy(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits) {
+  NpyArray array = read_npy(bytes, name, limits);
+  if (array.swapped || array.fortran_order) {
+    fail(ErrorCode::kUnsupported, printable_path(name), array.swapped ? ": big-endian" : ": Fortran order",
+         ", expected little-endian elements in C order; convert with numpy: np.save(path, np.ascontiguousarray(a, '<f4'))");
+  }
+  return std::move(array.entry);
 }
 
 std::vector<uint8_t> npy_header(DType dtype, std::span<const uint64_t> shape) {
-  if (dtype == DType::kBFloat16) {
-    fail(ErrorCode::kInvalidArgument, ".npy has no bfloat16, expected float32 or float16 (.safetensors has it)");
+  const auto known = std::find_if(std::begin(kDescriptions), std::end(kDescriptions),
+                                  [&](const auto& d) { return d.second == dtype && d.first[0] != 'V'; });
+  if (known == std::end(kDescriptions)) {
+    fail(ErrorCode::kInvalidArgument, ".npy has no ", dtype_name(dtype), ", expected float32 or float16 (.safetensors has it)");
   }
-  std::string text = str("{'descr': '", dtype == DType::kFloat32 ? "<f4" : "<f2", "', 'fortran_order': False, 'shape': (");
+  std::string text =
+      str("{'descr': '", dtype_bytes(dtype) == 1 ? "|" : "<", known->first, "', 'fortran_order': False, 'shape': (");
   for (size_t i = 0; i < shape.size(); ++i) text += str(i == 0 ? "" : ", ", shape[i]);
   text += shape.size() == 1 ? ",), }" : "), }";
   constexpr size_t kPrefixBytes = 10;

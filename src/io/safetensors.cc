@@ -179,15 +179,20 @@ class HeaderEvents {
   bool in_metadata_ = false, has_metadata_ = false;
 };
 
+// In the order of DType.
+constexpr std::string_view kDTypeNames[kDTypes] = {"F32", "BF16", "F16", "F64", "I8",   "I16",     "I32",    "I64",
+                                                   "U8",  "U16",  "U32", "U64", "BOOL", "F8_E4M3", "F8_E5M2"};
+
 DType dtype_of(const RawEntry& entry, std::string_view file) {
-  if (entry.dtype == "F32") return DType::kFloat32;
-  if (entry.dtype == "F16") return DType::kFloat16;
-  if (entry.dtype == "BF16") return DType::kBFloat16;
+  const auto* known = std::find(std::begin(kDTypeNames), std::end(kDTypeNames), entry.dtype);
+  if (known != std::end(kDTypeNames)) return static_cast<DType>(known - std::begin(kDTypeNames));
+  std::string names;
+  for (const std::string_view name : kDTypeNames) names += str(names.empty() ? "" : ", ", name);
   fail(ErrorCode::kUnsupported, file, ": tensor '", printable(entry.name), "' has elements of type '", printable(entry.dtype),
-       "', expected F32, F16 or BF16; convert or leave it out before saving");
+       "', expected one of ", names);
 }
 
-const char* safetensors_dtype(DType t) { return t == DType::kFloat32 ? "F32" : t == DType::kFloat16 ? "F16" : "BF16"; }
+std::string_view safetensors_dtype(DType t) { return kDTypeNames[static_cast<size_t>(t)]; }
 
 void check_names(const std::vector<RawEntry>& entries, std::string_view file) {
   std::vector<std::string_view> names;
@@ -236,10 +241,6 @@ TensorEntry make_entry(const RawEntry& raw, std::span<const uint8_t> data, uint6
   if ((end - begin) % item_bytes != 0 || (end - begin) / item_bytes != entry.count) {
     fail(ErrorCode::kCorruptData, where, " has ", end - begin, " bytes at byte ", data_at + begin, ", expected ", entry.count,
          " elements of ", item_bytes, " bytes");
-  }
-  if ((data_at + begin) % item_bytes != 0) {
-    fail(ErrorCode::kUnsupported, where, " at byte ", data_at + begin,
-         " is not aligned to its elements; save it again with the safetensors library");
   }
   entry.name = raw.name;
   entry.shape = raw.shape;

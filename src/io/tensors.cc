@@ -1,6 +1,7 @@
 // io: choice of the format, raw .f32, and what is checked for all formats alike.
 #include "kpd/io/tensors.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "kpd/base/error.h"
@@ -104,26 +105,74 @@ TensorFormat tensor_format_of(const std::string& path) {
   return format;
 }
 
-TensorFile load_tensors(const std::string& path, const Limits& limits) {
+namespace {
+
+void load_npy(TensorFile& result, const LoadOptions& options) {
+  NpyArray array = read_npy(result.file.bytes(), result.file.name(), options.limits);
+  if (const std::string note = npy_note(array); !note.empty()) result.notes.push_back(note);
+  if (array.swapped || array.fortran_order) {
+    result.copy = ScratchMemory(array.entry.count * dtype_bytes(array.entry.dtype), options.scratch_folder);
+    copy_native(array, result.copy.bytes());
+    array.entry.data = result.copy.bytes().data();
+  }
+  result.tensors.push_back(std::move(array.entry));
+}
+
+}  // namespace
+
+TensorFile load_tensors(MappedFile file, const LoadOptions& options) {
   TensorFile result;
-  result.file = map_file(path);
+  result.file = std::move(file);
   const auto bytes = result.file.bytes();
-  result.format = detect(path, bytes);
+  const std::string& path = result.file.name();
+  result.format = options.format ? *options.format : detect(path, bytes);
   switch (result.format) {
     case TensorFormat::kNpy:
-      result.tensors.push_back(parse_npy(bytes, path, limits));
+      load_npy(result, options);
       break;
     case TensorFormat::kSafetensors: {
-      SafetensorsFile parsed = parse_safetensors(bytes, path, limits);
+      SafetensorsFile parsed = parse_safetensors(bytes, path, options.limits);
       result.tensors = std::move(parsed.tensors);
       result.metadata = std::move(parsed.metadata);
       break;
     }
     case TensorFormat::kRawF32:
-      result.tensors.push_back(parse_raw_f32(bytes, path, limits));
+      result.tensors.push_back(parse_raw_f32(bytes, path, options.limits));
       break;
   }
   return result;
+}
+
+TensorFile load_tensors(const std::string& path, const Limits& limits) {
+  LoadOptions options;
+  options.limits = limits;
+  return load_tensors(map_file(path), options);
+}
+
+TensorWriter::TensorWriter(const std::string& path, TensorFormat format, std::vector<TensorEntry> tensors,
+                           const Metadata& metadata, const std::string& scratch_folder) {
+  check_format(path, format, tensors);
+  std::vector<size_t> order = {0};
+  std::vector<uint8_t> header;
+  if (format == TensorFormat::kNpy) header = npy_header(tensors[0].dtype, tensors[0].shape);
+  if (format == TensorFormat::kSafetensors) header = safetensors_header(tensors, metadata, order);
+  uint64_t size = header.size();
+  for (const TensorEntry& tensor : tensors) {
+    const std::string where = str(printable_path(path), ": tensor '", printable(tensor.name), "'");
+    if (__builtin_add_overflow(size, tensor.count * dtype_bytes(tensor.dtype), &size)) {
+      fail(ErrorCode::kLimitExceeded, where, ": more than 2^64 bytes");
+    }
+  }
+  output_.emplace(path, size, scratch_folder);
+  std::span<uint8_t> rest = output_->bytes();
+  std::copy(header.begin(), header.end(), rest.begin());
+  rest = rest.subspan(header.size());
+  parts_.resize(tensors.size());
+  for (const size_t i : order) {
+    const uint64_t n = tensors[i].count * dtype_bytes(tensors[i].dtype);
+    parts_[i] = rest.first(n);
+    rest = rest.subspan(n);
+  }
 }
 
 void save_tensors(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {

@@ -31,8 +31,19 @@ struct Parts {
   std::shared_ptr<const GgufMetadata> gguf;
 };
 
-BlockType block_type_of(DType dtype) {
-  return dtype == DType::kFloat32 ? BlockType::kF32 : dtype == DType::kFloat16 ? BlockType::kF16 : BlockType::kBF16;
+// Kernels read weights where they lie: in a type that they know, aligned to it.
+BlockType block_type_of(const TensorEntry& tensor, const std::string& path) {
+  if (tensor.dtype != DType::kFloat32 && tensor.dtype != DType::kFloat16 && tensor.dtype != DType::kBFloat16) {
+    fail(ErrorCode::kUnsupported, printable_path(path), ": tensor '", printable(tensor.name), "' has elements of type ",
+         dtype_name(tensor.dtype), ", expected F32, F16 or BF16; convert or leave it out before saving");
+  }
+  if (reinterpret_cast<uintptr_t>(tensor.data) % dtype_bytes(tensor.dtype) != 0) {
+    fail(ErrorCode::kUnsupported, printable_path(path), ": tensor '", printable(tensor.name),
+         "' is not aligned to its elements; save it again with the safetensors library");
+  }
+  return tensor.dtype == DType::kFloat32   ? BlockType::kF32
+         : tensor.dtype == DType::kFloat16 ? BlockType::kF16
+                                           : BlockType::kBF16;
 }
 
 bool has_extension(const fs::path& path, std::string_view extension) { return path.extension().string() == extension; }
@@ -52,8 +63,8 @@ void add_safetensors(MappedFile file, const std::string& path, const Limits& lim
   SafetensorsFile parsed = parse_safetensors(file.bytes(), path, limits);
   for (TensorEntry& tensor : parsed.tensors) {
     WeightEntry entry;
+    entry.type = block_type_of(tensor, path);
     entry.name = std::move(tensor.name);
-    entry.type = block_type_of(tensor.dtype);
     entry.shape = std::move(tensor.shape);
     entry.bytes = {static_cast<const uint8_t*>(tensor.data), tensor.count * dtype_bytes(tensor.dtype)};
     parts.tensors.push_back(std::move(entry));

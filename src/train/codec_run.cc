@@ -31,11 +31,24 @@ double squared_norm(std::span<const float> values) {
   return sum;
 }
 
+}  // namespace
+
+gradient::CodecPolicy uplink_policy(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(' ', begin);
+    parts.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return gradient::CodecPolicy::parse(parts);
+}
+
+namespace {
+
 gradient::Encoder make_encoder(const Federation& federation, const std::string& codec, gradient::RunSecret secret,
                                int threads) {
   gradient::EncodeOptions options;
   options.threads = threads;
-  return gradient::Encoder(federation.task.manifest(), gradient::Codec::parse(codec), secret, options);
+  return gradient::Encoder(federation.task.manifest(), uplink_policy(codec), secret, options);
 }
 
 }  // namespace
@@ -184,7 +197,7 @@ void CodecRun::collect_clients(uint64_t round, RemoteRanks& ranks) {
     gradient::AggregatorOptions options;
     options.threads = options_.threads;
     options.max_norm = ranks.server().max_norm;
-    options.codec = gradient::Codec::parse(state_.codec);
+    options.codec = uplink_policy(state_.codec);
     aggregator_.emplace(federation_.task.manifest(), secret_, options);
   }
   aggregator_->begin_round(ids(round, 0, 1), tensors(average_));

@@ -30,7 +30,10 @@ struct Federation {
 inline constexpr uint32_t kControlTag = 1;
 inline constexpr uint32_t kUpdateTag = 16;
 
-// The client number in the messages of the server: no client's, and not that of rotations which clients share (2^64 - 1).
+// What one entry of FederateOptions::codecs says. Throws Error(kInvalidArgument).
+gradient::CodecPolicy uplink_policy(const std::string& text);
+
+// The client number in the messages of the server: no client's.
 inline constexpr uint64_t kServerId = ~uint64_t{0} - 1;
 
 class RemoteRanks;

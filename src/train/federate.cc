@@ -30,17 +30,20 @@ void check_count(const char* name, uint64_t value, uint64_t min, uint64_t max) {
 }
 
 void check_uplink(const std::string& text, bool feedback) {
-  const gradient::Codec codec = gradient::Codec::parse(text);
-  try {
-    if (feedback) return gradient::check_feedback(codec);
-  } catch (const Error& e) {
-    fail(e.code(), "codec: ", e.what());
-  }
-  if (codec.params().scale == gradient::ScaleKind::kBiased) {
+  const gradient::CodecPolicy policy = uplink_policy(text);
+  const auto check = [&](const gradient::Codec& codec) {
+    try {
+      if (feedback) return gradient::check_feedback(codec);
+    } catch (const Error& e) {
+      fail(e.code(), "codec: ", e.what());
+    }
+    if (codec.params().scale != gradient::ScaleKind::kBiased) return;
     fail(ErrorCode::kInvalidArgument, "codec: ", text,
          ": scale=biased shrinks every update by the same factor, which no number of clients averages away; use scale=unbiased "
          "(the default), or error feedback");
-  }
+  };
+  check(policy.base);
+  for (const auto& [pattern, codec] : policy.by_name) check(codec);
 }
 
 void check_downlink(const std::string& text) {

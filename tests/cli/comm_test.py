@@ -134,7 +134,7 @@ def case_files_one_a_rank_or_by_name(t):
     for r in range(3):
         write_npy(t.path(f"x{r}.npy"), [float(r + i % 5) for i in range(500)])
     for files in (["x0.npy", "x1.npy", "x2.npy"], ["x{rank}.npy"]):
-        rows = lines(t.run("mean", "--comm", "inprocess", "--ranks", "3", *files, "--codec", "float32", "--weights", "1,1,2", "--out",
+        rows = lines(t.run("mean", "--comm", "inprocess", "--ranks", "3", *files, "--codec", "float32", "--weights", "1,1,2", "--force", "--out",
                            "mean.npy", "--json").stdout)
         assert rows[0]["nmse"] < 1e-12, rows
         mean = read_npy(t.path("mean.npy"))

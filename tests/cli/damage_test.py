@@ -17,7 +17,7 @@ def refuse(t, name, expected=None, verbs=("decode", "inspect")):
     for verb in verbs:
         args = {"decode": ["decode", name, "out.safetensors"], "inspect": ["inspect", name],
                 "encode": ["encode", name, "out.kpdg", "--codec", "eden:bits=1", "--seed", "1"],
-                "mean": ["mean", name, "--codec", "eden:bits=1", "--seed", "1", "--no-speed", "--out", "out.npy"]}[verb]
+                "mean": ["mean", name, "--codec", "eden:bits=1", "--seed", "1", "--out", "out.npy"]}[verb]
         done = t.run(*args, exit=3, err=expected)
         assert name in done.stderr, f"{verb}: the file is not named: {done.stderr}"
         assert done.stdout == "", done.stdout
@@ -26,7 +26,7 @@ def refuse(t, name, expected=None, verbs=("decode", "inspect")):
 
 def make_stream(t, codec="eden:bits=1"):
     write_safetensors(t.path("in.safetensors"), {"a": numbers(5000), "b": numbers(70, 2), "c": numbers(10, 3)})
-    t.run("encode", "in.safetensors", "good.kpdg", "--codec", codec, "--seed", "1")
+    t.run("encode", "--force", "in.safetensors", "good.kpdg", "--codec", codec, "--seed", "1")
     return t.path("good.kpdg").read_bytes()
 
 
@@ -120,11 +120,8 @@ BAD_NPY = {
     "wrong magic": b"\x93NUMPX\x01\x00" + bytes(100),
     "version 9": npy_bytes(bytes(40), n=10).replace(b"NUMPY\x01", b"NUMPY\x09"),
     "header beyond the file": b"\x93NUMPY\x01\x00\xff\xff{'descr'",
-    "float64": npy_bytes(bytes(80), descr="<f8", n=10),
-    "int32": npy_bytes(bytes(40), descr="<i4", n=10),
-    "big-endian": npy_bytes(bytes(40), descr=">f4", n=10),
+    "complex": npy_bytes(bytes(80), descr="<c8", n=10),
     "pickled objects": npy_bytes(bytes(40), descr="|O", n=10),
-    "fortran order": npy_bytes(bytes(48), shape=(3, 4), fortran=True),
     "truncated": npy_bytes(bytes(39), n=10),
     "extended": npy_bytes(bytes(44), n=10),
     "huge shape": npy_bytes(bytes(40), shape=(1 << 60,)),
@@ -167,7 +164,7 @@ BAD_SAFETENSORS = {
     "offsets negative": raw_safetensors({"a": entry(begin=-40, end=0)}, bytes(40)),
     "shape and size differ": raw_safetensors({"a": entry(shape=(11,))}, bytes(40)),
     "overflowing shape": raw_safetensors({"a": entry(shape=(1 << 40, 1 << 40))}, bytes(40)),
-    "integers": raw_safetensors({"a": entry(dtype="I32")}, bytes(40)),
+    "complex": raw_safetensors({"a": entry(dtype="C64", shape=(5,))}, bytes(40)),
     "unknown type": raw_safetensors({"a": entry(dtype="Q7")}, bytes(40)),
     "overlap": raw_safetensors({"a": entry(), "b": entry(begin=20, end=60)}, bytes(60)),
     "shape is text": raw_safetensors({"a": {"dtype": "F32", "shape": "10", "data_offsets": [0, 40]}}, bytes(40)),
@@ -192,7 +189,7 @@ def case_damaged_f32(t):
 
 def case_clients_that_do_not_match(t):
     def refused(*names, expected):
-        t.run("mean", *names, "--codec", "eden:bits=1", "--seed", "1", "--no-speed", "--out", "m.safetensors", exit=3, err=expected)
+        t.run("mean", *names, "--codec", "eden:bits=1", "--seed", "1", "--out", "m.safetensors", exit=3, err=expected)
         assert "m.safetensors" not in t.names()
 
     write_npy(t.path("a.npy"), numbers(100))
@@ -211,22 +208,22 @@ def case_clients_that_do_not_match(t):
 def case_bad_input_leaves_the_old_output(t):
     t.path("bad.npy").write_bytes(npy_bytes(bytes(39), n=10))
     t.path("out.kpdg").write_bytes(b"old")
-    t.run("encode", "bad.npy", "out.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=3)
+    t.run("encode", "--force", "bad.npy", "out.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=3)
     assert t.path("out.kpdg").read_bytes() == b"old"
     t.path("out.npy").write_bytes(b"old")
-    t.run("decode", "out.kpdg", "out.npy", exit=3)
+    t.run("decode", "--force", "out.kpdg", "out.npy", exit=3)
     assert t.path("out.npy").read_bytes() == b"old"
 
 
 def case_names_with_control_characters_are_refused(t):
     t.path("in.safetensors").write_bytes(safetensors_bytes({"a\x1b[31mred": ("F32", (10,), bytes(40))}))
-    done = t.run("encode", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1", exit=3, err=r"in\.safetensors")
+    done = t.run("encode", "--force", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1", exit=3, err=r"in\.safetensors")
     assert "\x1b" not in done.stderr and t.names() == ["in.safetensors"], (done.stderr, t.names())
 
 
 def case_names_in_any_script(t):
     t.path("in.safetensors").write_bytes(safetensors_bytes({"вес/重み": ("F32", (10,), bytes(40))}))
-    t.run("encode", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1")
+    t.run("encode", "--force", "in.safetensors", "x.kpdg", "--codec", "float32", "--seed", "1")
     assert json.loads(t.run("inspect", "x.kpdg", "--json").stdout)["tensors"][0]["name"] == "вес/重み"
     t.run("inspect", "x.kpdg", out="вес/重み")
 

@@ -11,8 +11,8 @@ from run_cli_tests import Skip, run_cases
 
 
 def case_missing_files(t):
-    t.run("encode", "no.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"no\.npy")
-    t.run("decode", "no.kpdg", "x.npy", exit=1, err=r"no\.kpdg")
+    t.run("encode", "--force", "no.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"no\.npy")
+    t.run("decode", "--force", "no.kpdg", "x.npy", exit=1, err=r"no\.kpdg")
     t.run("inspect", "no.kpdg", exit=1, err=r"no\.kpdg")
     t.run("mean", "no.npy", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"no\.npy")
     assert t.names() == []
@@ -20,15 +20,15 @@ def case_missing_files(t):
 
 def case_output_folder_missing(t):
     write_npy(t.path("in.npy"), numbers(100))
-    t.run("encode", "in.npy", "no/x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"no/x\.kpdg")
-    t.run("encode", "in.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1")
-    t.run("decode", "x.kpdg", "no/x.npy", exit=1, err=r"no/x\.npy")
+    t.run("encode", "--force", "in.npy", "no/x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"no/x\.kpdg")
+    t.run("encode", "--force", "in.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1")
+    t.run("decode", "--force", "x.kpdg", "no/x.npy", exit=1, err=r"no/x\.npy")
 
 
 def case_output_is_a_directory(t):
     write_npy(t.path("in.npy"), numbers(100))
     t.path("x.kpdg").mkdir()
-    t.run("encode", "in.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"x\.kpdg")
+    t.run("encode", "--force", "in.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"x\.kpdg")
     assert t.names() == ["in.npy", "x.kpdg"], t.names()
 
 
@@ -37,20 +37,20 @@ def case_unreadable_file(t):
         raise Skip("root reads every file")
     write_npy(t.path("in.npy"), numbers(100))
     t.path("in.npy").chmod(0)
-    t.run("encode", "in.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"in\.npy")
+    t.run("encode", "--force", "in.npy", "x.kpdg", "--codec", "eden:bits=1", "--seed", "1", exit=1, err=r"in\.npy")
 
 
 def no_room(t, options):
-    t.run("encode", "../in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1", exit=1, err=r"x\.kpdg", **options)
-    t.run("decode", "../x.kpdg", "x.npy", exit=1, err=r"x\.npy", **options)
-    t.run("mean", "../in.npy", "--codec", "eden:bits=8", "--seed", "1", "--no-speed", "--out", "m.npy", exit=1, err=r"m\.npy",
+    t.run("encode", "--force", "../in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1", exit=1, err=r"x\.kpdg", **options)
+    t.run("decode", "--force", "../x.kpdg", "x.npy", exit=1, err=r"x\.npy", **options)
+    t.run("mean", "../in.npy", "--codec", "eden:bits=8", "--seed", "1", "--out", "m.npy", exit=1, err=r"m\.npy",
           **options)
 
 
 def case_file_size_limit(t):
     """Like a full disk: the system refuses to write on after 4 KiB."""
     write_npy(t.path("in.npy"), numbers(50000))
-    t.run("encode", "in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1")
+    t.run("encode", "--force", "in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1")
     t.path("full").mkdir()
     folder, t.folder = t.folder, str(t.path("full"))
 
@@ -65,7 +65,7 @@ def case_file_size_limit(t):
 
 def case_full_disk(t):
     write_npy(t.path("in.npy"), numbers(50000))
-    t.run("encode", "in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1")
+    t.run("encode", "--force", "in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1")
     t.path("full").mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", t.path("full")], capture_output=True, text=True)
     if mounted.returncode != 0:
@@ -76,7 +76,7 @@ def case_full_disk(t):
         assert t.names() == [], t.names()
         # An older output survives.
         t.path("x.kpdg").write_bytes(b"old")
-        t.run("encode", "../in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1", exit=1)
+        t.run("encode", "--force", "../in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1", exit=1)
         assert t.names() == ["x.kpdg"] and t.path("x.kpdg").read_bytes() == b"old"
     finally:
         t.folder = folder

@@ -38,8 +38,6 @@ def case_help_of_every_command_goes_to_stdout(t):
 
 
 def case_help_examples_run(t):
-    shutil.copy(ROOT / "tests/golden/models/chat/model.gguf", t.path("MODEL.gguf"))
-    shutil.copy(ROOT / "LICENSE", t.path("wiki.txt"))
     skipped = []
     for verb in ("",) + VERBS:
         text = t.run(*filter(None, [verb]), "--help").stdout
@@ -49,8 +47,12 @@ def case_help_examples_run(t):
         if verb in ("federate", "serve"):
             skipped.append(verb)  # trains for minutes, serves until it is stopped; tests of their own run them
             continue
+        folder = t.path(f"of {verb}")  # an example is there to be pasted, and replaces no file
+        folder.mkdir()
+        shutil.copy(ROOT / "tests/golden/models/chat/model.gguf", folder / "MODEL.gguf")
+        shutil.copy(ROOT / "LICENSE", folder / "wiki.txt")
         for command in commands:
-            done = subprocess.run(command.replace("kpd ", f"'{t.program}' ", 1), shell=True, cwd=t.folder, text=True,
+            done = subprocess.run(command.replace("kpd ", f"'{t.program}' ", 1), shell=True, cwd=folder, text=True,
                                   capture_output=True, timeout=120)
             assert done.returncode == 0, f"{command}: exit {done.returncode}: {done.stderr}"
 
@@ -69,7 +71,9 @@ USAGE = [
     ("--verison", r"did you mean '--version'\?"),
     ("encode in.npy", r"OUT.*required"),
     ("encode", r"IN.*required"),
-    ("encode in.npy out.kpdg", r"--codec SPEC is required"),
+    ("encode in.npy out.kpdg --codec eden:bits=1 --codec eden:bits=2", r"--codec eden:bits=1 and --codec eden:bits=2: give one"),
+    ("encode in.npy out.kpdg --codec *norm*=flaot32", r"--codec: .*did you mean 'float32'\?"),
+    ("encode in.npy out.kpdg --codec =float32", r"--codec: .*the pattern is empty"),
     ("encode in.npy out.kpdg --cdoec eden:bits=1", r"unknown option --cdoec; did you mean '--codec'\?"),
     ("encode in.npy out.kpdg --codec", r"--codec"),
     ("encode in.npy out.kpdg extra --codec eden:bits=1", r"extra"),
@@ -93,8 +97,15 @@ USAGE = [
     ("inspect", r"FILE.*required"),
     ("inspect a b", r"b"),
     ("codecs --jsno", r"did you mean '--json'\?"),
+    ("codecs edne", r"did you mean 'eden'\?"),
+    ("codecs --format cvs", r"did you mean 'csv'\?"),
     ("mean --codec eden:bits=1", r"FILE\.\.\. or --synthetic"),
-    ("mean in.npy", r"--codec SPEC is required"),
+    ("mean in.npy --format cvs", r"--format cvs: did you mean 'csv'\?"),
+    ("mean in.npy --format markdwon", r"--format markdwon: did you mean 'markdown'\?"),
+    ("mean in.npy --format html", r"--format html: \(known: text, csv, markdown\)"),
+    ("mean in.npy --format csv --json", r"--format csv and --json"),
+    ("mean in.npy --codec *=float32 --loss .1", r"--loss: packets carry one codec"),
+    ("mean in.npy --codec *=float32 --comm inprocess", r"--codec \*=SPEC does not belong to --comm"),
     ("mean in.npy --synthetic normal --codec eden:bits=1", r"--synthetic"),
     ("mean in.npy --dim 10 --codec eden:bits=1", r"--dim belongs to --synthetic"),
     ("mean in.npy --clients 10 --codec eden:bits=1", r"--clients belongs to --synthetic"),
@@ -118,17 +129,28 @@ USAGE = [
     ("mean --synthetic normal --loss .1,bursts --codec eden:bits=1", r"P or P,burst"),
     ("mean --synthetic normal --loss .1 --codec float32", r"--loss: float32 is not sent in packets"),
     ("mean --synthetic normal --link 5 --codec eden:bits=1", r"--link 5"),
-    ("mean --synthetic normal --link 1Gbit --no-speed --codec eden:bits=1", r"--no-speed"),
-    ("mean --synthetic normal --repeats 3 --codec eden:bits=1", r"--repeats 3"),
+    ("mean --synthetic normal --repeats 9 --codec eden:bits=1", r"--repeats belongs to --speed"),
+    ("mean --synthetic normal --repeats 3 --speed --codec eden:bits=1", r"--repeats 3"),
+    ("mean in.npy --integers mean", r"--integers.*--out"),
+    ("mean in.npy --integers last --out m.npy", r"first, mean"),
+    ("mean in.npy --original in.npy", r"--original belongs to compressed files"),
+    ("mean - --out -", r"-.*--as npy, safetensors or f32"),
+    ("encode in.npy out.kpdg --client x", r"--client x: expected a whole number"),
+    ("encode in.npy out.kpdg --as f32", r"--as f32.*in\.npy"),
+    ("decode in.kpdg - --as nyp", r"did you mean 'npy'"),
+    ("decode in.kpdg -", r"give --as npy, safetensors or f32"),
+    ("decode in.kpdg in.npy", r"in\.npy: is there already; --force replaces it"),
+    ("mean in.npy --out in2.npy", r"in2\.npy: is there already; --force replaces it"),
 ]
 
 
 def case_wrong_command_lines(t):
     write_npy(t.path("in.npy"), numbers(100))
+    write_npy(t.path("in2.npy"), numbers(100))
     for line, expected in USAGE:
         done = t.run(*line.split(), exit=2, err=expected)
         assert done.stdout == "", f"{line}: usage errors go to stderr: {done.stdout}"
-    assert t.names() == ["in.npy"], t.names()
+    assert t.names() == ["in.npy", "in2.npy"], t.names()
 
 
 def case_wrong_isa_lists_the_valid_ones(t):
@@ -140,7 +162,10 @@ def case_options_and_files_in_any_order(t):
     write_npy(t.path("in.npy"), numbers(100))
     t.run("encode", "--codec=eden:bits=1", "in.npy", "--seed", "1", "out.kpdg")
     t.run("encode", "--codec", "eden:bits=1", "--seed", "1", "--", "in.npy", "out2.kpdg")
-    assert t.path("out.kpdg").read_bytes() == t.path("out2.kpdg").read_bytes()
+    t.run("encode", "--codec", "eden:bits=1", "in.npy", "--seed", "1", "out3.kpdg")
+    for name in ("out2.kpdg", "out3.kpdg"):
+        assert t.path("out.kpdg").read_bytes() == t.path(name).read_bytes(), name
+    t.run("mean", "--codec", "eden:bits=1", "in.npy", "--seed", "1")
 
 
 if __name__ == "__main__":

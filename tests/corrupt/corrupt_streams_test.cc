@@ -246,8 +246,8 @@ TEST(CorruptStreams, LimitsAreTheCallersToLower) {
   l.max_dims = 0;
   EXPECT_KPD_ERROR(kLimitExceeded, "1 dimensions, the limit is 0", read_stream_info(b, "a", l));
   l = {};
-  l.max_header_bytes = 44;
-  EXPECT_KPD_ERROR(kLimitExceeded, "a header of 45 bytes, the limit is 44", read_stream_info(b, "a", l));
+  l.max_header_bytes = 60;
+  EXPECT_KPD_ERROR(kLimitExceeded, "a header of 61 bytes, the limit is 60", read_stream_info(b, "a", l));
   l = {};
   l.max_elements_per_byte = 4;
   EXPECT_KPD_ERROR(kCorruptData, "segment of 13 bytes claims 70 elements", read_stream_info(b, "a", l));
@@ -260,7 +260,7 @@ TEST(CorruptStreams, TheDestinationIsThatOfTheInspection) {
   std::fill_n(shorter.begin() + static_cast<ptrdiff_t>(payload_at(b)), 4, uint8_t{0});  // a block of zeros
   const StreamInfo info = read_stream_info(b);
   std::vector<float> out(kElements);
-  EXPECT_KPD_ERROR(kCorruptData, "at byte 76 when it was inspected", decode_file_tensor(shorter, info, 0, out));
+  EXPECT_KPD_ERROR(kCorruptData, "at byte 92 when it was inspected", decode_file_tensor(shorter, info, 0, out));
   EXPECT_NO_THROW(decode_file_tensor(other, info, 0, out));  // as far as the numbers of the inspection go
   EXPECT_KPD_ERROR(kCorruptData, "left", decode_file_tensor(std::span(b).first(50), info, 0, out));
   EXPECT_KPD_ERROR(kInvalidArgument, "tensor 1 of 1", decode_file_tensor(b, info, 1, out));

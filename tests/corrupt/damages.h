@@ -86,42 +86,42 @@ inline std::vector<Damage> frame_damages() {
         [](Bytes& s) { store_u32(s.data() + 8, 1000000); });
   l.add("header_all_ones", kLimit, "byte 8: a header of 4294967295 bytes, the limit is",
         [](Bytes& s) { store_u32(s.data() + 8, ~0u); });
-  l.add("header_within_manifest", kCorrupt, "byte 8: header length 40, but the manifest ends at 45",
-        [](Bytes& s) { store_u32(s.data() + 8, 40); });
-  l.add("header_takes_table", kCorrupt, "byte 45: header extension cut short", [](Bytes& s) { store_u32(s.data() + 8, 50); });
+  l.add("header_within_manifest", kCorrupt, "byte 8: header length 56, but the manifest ends at 61",
+        [](Bytes& s) { store_u32(s.data() + 8, 56); });
+  l.add("header_takes_table", kCorrupt, "byte 61: header extension cut short", [](Bytes& s) { store_u32(s.data() + 8, 66); });
   l.add("tensors_all_ones", kLimit, "byte 12: 4294967295 tensors, the limit is 1048576",
         [](Bytes& s) { store_u32(s.data() + 12, ~0u); });
-  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit a header of 45 bytes",
+  l.add("manifest_bomb", kCorrupt, "byte 12: 1000000 tensors do not fit a header of 61 bytes",
         [](Bytes& s) { store_u32(s.data() + 12, 1000000); });
   l.add("one_tensor_too_many", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 2); });
   l.add("no_tensor", kCorrupt, "byte ", [](Bytes& s) { store_u32(s.data() + 12, 0); });
-  l.add("tensor_missing", kCorrupt, "byte 32: 1 codecs for 0 tensors", [](Bytes& s) {
+  l.add("tensor_missing", kCorrupt, "byte 48: 1 codecs for 0 tensors", [](Bytes& s) {
     store_u32(s.data() + 12, 0);
-    erase(s, 32, 13);
-    store_u32(s.data() + 8, 32);
+    erase(s, 48, 13);
+    store_u32(s.data() + 8, 48);
   });
 
-  l.add("name_length", kLimit, "byte 32: name of tensor 0 has 65535 bytes, the limit is 4096",
-        [](Bytes& s) { store_u16(s.data() + 32, 65535); });
-  l.add("name_beyond", kCorrupt, "byte 34: expected 4096 bytes of tensor name",
-        [](Bytes& s) { store_u16(s.data() + 32, 4096); });
-  l.add("manifest_dtype", kCorrupt, "dtype 15 of tensor 'x', expected 0 to 14", [](Bytes& s) { s[35] = 15; });
-  l.add("dimensions", kLimit, "byte 36: tensor 'x' has 17 dimensions, the limit is 16", [](Bytes& s) { s[36] = 17; });
-  l.add("dimensions_beyond", kCorrupt, "bytes of dimension", [](Bytes& s) { s[36] = 16; });
+  l.add("name_length", kLimit, "byte 48: name of tensor 0 has 65535 bytes, the limit is 4096",
+        [](Bytes& s) { store_u16(s.data() + 48, 65535); });
+  l.add("name_beyond", kCorrupt, "byte 50: expected 4096 bytes of tensor name",
+        [](Bytes& s) { store_u16(s.data() + 48, 4096); });
+  l.add("manifest_dtype", kCorrupt, "dtype 15 of tensor 'x', expected 0 to 14", [](Bytes& s) { s[51] = 15; });
+  l.add("dimensions", kLimit, "byte 52: tensor 'x' has 17 dimensions, the limit is 16", [](Bytes& s) { s[52] = 17; });
+  l.add("dimensions_beyond", kCorrupt, "bytes of dimension", [](Bytes& s) { s[52] = 16; });
   l.add("shape_2_60", kLimit, "tensor 'x' has more than 68719476736 elements",
-        [](Bytes& s) { store_u64(s.data() + 37, 1ull << 60); });
+        [](Bytes& s) { store_u64(s.data() + 53, 1ull << 60); });
   l.add("shape_wraps", kLimit, "tensor 'x' has more than 68719476736 elements", [](Bytes& s) {
-    s[36] = 2;
-    store_u64(s.data() + 37, 1ull << 35);
-    insert(s, 45, Bytes(8));
-    store_u64(s.data() + 45, 1ull << 29);
-    store_u32(s.data() + 8, 53);
+    s[52] = 2;
+    store_u64(s.data() + 53, 1ull << 35);
+    insert(s, 61, Bytes(8));
+    store_u64(s.data() + 61, 1ull << 29);
+    store_u32(s.data() + 8, 69);
   });
-  l.add("shape_grown", kCorrupt, "byte 77: the tensors end here", [](Bytes& s) { store_u64(s.data() + 37, 80); });
-  l.add("name_with_newline", kCorrupt, "byte 38: name of tensor 0 is not UTF-8 without control characters", [](Bytes& s) {
+  l.add("shape_grown", kCorrupt, "byte 93: the tensors end here", [](Bytes& s) { store_u64(s.data() + 53, 80); });
+  l.add("name_with_newline", kCorrupt, "byte 54: name of tensor 0 is not UTF-8 without control characters", [](Bytes& s) {
     s = encode_stream("eden:bits=1", false, kElements, "a.b.");
-    s[35] = '\n';
-    s[37] = 27;
+    s[51] = '\n';
+    s[53] = 27;
   });
 
   {
@@ -130,19 +130,19 @@ inline std::vector<Damage> frame_damages() {
     Encoder e({{"x", DType::kFloat32, {kElements}}, {"y", DType::kFloat32, {kElements}}}, Codec::parse("eden"), RunSecret{});
     Bytes two(e.max_bytes());
     two.resize(e.encode_file(views, 1, two));
-    two[32 + 13 + 2] = 'x';
+    two[48 + 13 + 2] = 'x';
     seal(two);
     l.raw("same_name_twice", kCorrupt, "two tensors are named 'x'", two);
   }
 
-  l.add("extension_critical", kUnknown, "byte 45: critical extension 32769", [](Bytes& s) {
+  l.add("extension_critical", kUnknown, "byte 61: critical extension 32769", [](Bytes& s) {
     extend_header(s, {1, 0x80, 2, 0, 0, 0, 0, 0});
   });
-  l.add("extension_beyond", kCorrupt, "byte 51: header extension of 4294967295 bytes", [](Bytes& s) {
-    extend_header(s, {1, 0, 255, 255, 255, 255, 0, 0});
+  l.add("extension_beyond", kCorrupt, "byte 67: header extension of 4294967295 bytes", [](Bytes& s) {
+    extend_header(s, {100, 0, 255, 255, 255, 255, 0, 0});
   });
-  l.add("extension_cut", kCorrupt, "byte 53: header extension cut short", [](Bytes& s) {
-    extend_header(s, {1, 0, 2, 0, 0, 0, 0, 0, 1, 0, 0});
+  l.add("extension_cut", kCorrupt, "byte 69: header extension cut short", [](Bytes& s) {
+    extend_header(s, {100, 0, 2, 0, 0, 0, 0, 0, 100, 0, 0});
   });
   return std::move(l.damages);
 }
@@ -167,38 +167,38 @@ inline Bytes table_stream(const std::vector<std::string>& codecs, const Bytes& r
   return b;
 }
 
-// The manifest ends at byte 71; with two codecs the first run stands at byte 101.
+// The manifest ends at byte 87; with two codecs the first run stands at byte 117.
 inline std::vector<Damage> table_damages() {
   using namespace detail;
   List l("float32");
   const std::vector<std::string> two = {"float32", "eden:bits=1,join=0"};
   const auto runs = [&](const std::string& name, const std::string& part, const std::vector<std::string>& codecs,
                         const Bytes& b) { l.raw(name, kCorrupt, part, table_stream(codecs, b)); };
-  runs("table_no_codec", "byte 71: no codec for 3 tensors", {}, {});
-  runs("table_more_codecs_than_tensors", "byte 71: 4 codecs for 3 tensors", {"float32", "bf16", "drive", "sq"}, {0, 3});
-  runs("table_same_codec_twice", "byte 87: codec 1 is that of another number too", {"float32", "float32"}, {0, 1, 1, 2});
-  runs("table_codec_unused", "byte 87: codec 1 is that of no tensor", two, {0, 3});
-  runs("table_first_codec_unused", "byte 73: codec 0 is that of no tensor", two, {1, 3});
-  runs("table_run_of_0", "byte 102: a run of 0 tensors, expected 1 to 3", two, {0, 0, 1, 3});
-  runs("table_run_beyond", "byte 102: a run of 4 tensors, expected 1 to 3", two, {0, 4});
-  runs("table_second_run_beyond", "byte 104: a run of 3 tensors, expected 1 to 2", two, {0, 1, 1, 3});
+  runs("table_no_codec", "byte 87: no codec for 3 tensors", {}, {});
+  runs("table_more_codecs_than_tensors", "byte 87: 4 codecs for 3 tensors", {"float32", "bf16", "drive", "sq"}, {0, 3});
+  runs("table_same_codec_twice", "byte 103: codec 1 is that of another number too", {"float32", "float32"}, {0, 1, 1, 2});
+  runs("table_codec_unused", "byte 103: codec 1 is that of no tensor", two, {0, 3});
+  runs("table_first_codec_unused", "byte 89: codec 0 is that of no tensor", two, {1, 3});
+  runs("table_run_of_0", "byte 118: a run of 0 tensors, expected 1 to 3", two, {0, 0, 1, 3});
+  runs("table_run_beyond", "byte 118: a run of 4 tensors, expected 1 to 3", two, {0, 4});
+  runs("table_second_run_beyond", "byte 120: a run of 3 tensors, expected 1 to 2", two, {0, 1, 1, 3});
   runs("table_run_of_2_62", "expected 1 to 3", two, {0, 255, 255, 255, 255, 255, 255, 255, 255, 0x7f});
-  runs("table_run_never_ends", "byte 102: the length of a run of tensors is not written in the fewest bytes", two,
+  runs("table_run_never_ends", "byte 118: the length of a run of tensors is not written in the fewest bytes", two,
        Bytes(12, 255));
-  l.damages.back().bytes[101] = 0;
+  l.damages.back().bytes[117] = 0;
   seal(l.damages.back().bytes);
-  runs("table_run_padded", "byte 102: the length of a run of tensors is not written in the fewest bytes", two, {0, 0x83, 0});
-  runs("table_codec_beyond", "byte 101: tensor 0 has codec 2, there are 2", two, {2, 1, 0, 2});
-  l.raw("table_cut", kCorrupt, "byte 71: ", [] {  // the checksum is taken for it
+  runs("table_run_padded", "byte 118: the length of a run of tensors is not written in the fewest bytes", two, {0, 0x83, 0});
+  runs("table_codec_beyond", "byte 117: tensor 0 has codec 2, there are 2", two, {2, 1, 0, 2});
+  l.raw("table_cut", kCorrupt, "byte 87: ", [] {  // the checksum is taken for it
     Bytes b = table_stream({"float32"}, {0, 3});
-    b.resize(71 + kChecksumBytes);
+    b.resize(87 + kChecksumBytes);
     seal(b);
     return b;
   }());
-  l.raw("table_runs_cut", kCorrupt, "byte 89: ", [] {
+  l.raw("table_runs_cut", kCorrupt, "byte 105: ", [] {
     Bytes b = table_stream({"float32"}, {0, 1, 0, 1});
-    b.resize(89 + kChecksumBytes);
-    b[87] = 0, b[88] = 1;
+    b.resize(105 + kChecksumBytes);
+    b[103] = 0, b[104] = 1;
     seal(b);
     return b;
   }());
@@ -218,14 +218,14 @@ inline std::vector<Damage> record_damages() {
     l.add(name, code, part, [=](Bytes& s) { store_u32(s.data() + record_at(s) + at, v); });
   };
   const auto count = [&](const std::string& name, ErrorCode code, const std::string& part, uint64_t v) {
-    l.add(name, code, part, [=](Bytes& s) { store_u64(s.data() + 37, v); });
+    l.add(name, code, part, [=](Bytes& s) { store_u64(s.data() + kFileHeaderBytes + 5, v); });
   };
-  count("count_2_36", kCorrupt, "byte 63: a tensor of 68719476736 elements needs at least", 1ull << 36);
+  count("count_2_36", kCorrupt, "byte 79: a tensor of 68719476736 elements needs at least", 1ull << 36);
   count("count_grown", kCorrupt, "bytes of segment", 700);
-  count("count_few", kCorrupt, "byte 63: a tensor of 10 elements needs at least 40 bytes", 10);
+  count("count_few", kCorrupt, "byte 79: a tensor of 10 elements needs at least 40 bytes", 10);
   count("count_zero", kCorrupt, "the tensors end here", 0);
-  u8("method", kUnknown, "byte 47: codec 0: method id 200 is not known", 0, 200);
-  u8("method_exact", kCorrupt, "byte 47: codec 0: method 11 is chosen by a tensor's type", 0, 11);
+  u8("method", kUnknown, "byte 63: codec 0: method id 200 is not known", 0, 200);
+  u8("method_exact", kCorrupt, "byte 63: codec 0: method 11 is chosen by a tensor's type", 0, 11);
   u8("block_5", kCorrupt, "log2 of the block is 5", 1, 5);
   u8("block_15", kCorrupt, "log2 of the block is 15, expected 6 to 14", 1, 15);
   u8("block_255", kCorrupt, "log2 of the block is 255", 1, 255);
@@ -270,13 +270,13 @@ inline std::vector<Damage> payload_damages() {
   const auto word = [&](const std::string& name, ErrorCode code, const std::string& part, size_t at, uint32_t v) {
     l.add(name, code, part, [=](Bytes& s) { store_u32(s.data() + payload_at(s) + at, v); });
   };
-  l.add("payload_short", kCorrupt, "byte 63: expected 13 bytes of segment, ", [](Bytes& s) { erase(s, payload_at(s), 5); });
+  l.add("payload_short", kCorrupt, "byte 79: expected 13 bytes of segment, ", [](Bytes& s) { erase(s, payload_at(s), 5); });
   l.add("payload_long", kCorrupt, "the tensors end here", [](Bytes& s) { insert(s, payload_at(s), {1}); });
-  l.add("record_cut", kCorrupt, "byte 53: expected 4 bytes of rate, 0 left", [](Bytes& s) { s.resize(record_at(s) + 2 + 4); });
-  word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 63: byte 0: scale word 4 has no exponent", 0, 4);
+  l.add("record_cut", kCorrupt, "byte 69: expected 4 bytes of rate, 0 left", [](Bytes& s) { s.resize(record_at(s) + 2 + 4); });
+  word("scale_without_exponent", kCorrupt, "tensor 0, segment at byte 79: byte 0: scale word 4 has no exponent", 0, 4);
   word("rounds_without_scale", kCorrupt, "byte 0: scale word 1 has no exponent", 0, 1);
   word("three_rounds_of_five", kCorrupt, "byte 0: a block asks for three rounds, the record has 5", 0, 256u << 23 | 1);
-  word("codes_of_a_zero_block", kCorrupt, "byte 67: the tensors end here", 0, 0);
+  word("codes_of_a_zero_block", kCorrupt, "byte 83: the tensors end here", 0, 0);
   for (const char* spec : {"drive", "drive+", "sq:bits=2", "hadamard-sq:bits=2", "kashin-sq:bits=2", "terngrad"}) {
     l.with(spec);
     l.add(str("codes_of_a_zero_block_", std::string(spec).substr(0, std::string(spec).find(':'))), kCorrupt,
@@ -284,7 +284,7 @@ inline std::vector<Damage> payload_damages() {
           [](Bytes& b) { std::fill_n(b.begin() + static_cast<ptrdiff_t>(payload_at(b)), 8, uint8_t{0}); });
   }
   l.with("randk:bits=8");
-  word("codes_of_a_zero_block_randk", kCorrupt, "byte 67: the tensors end here", 0, 0x80000000u);
+  word("codes_of_a_zero_block_randk", kCorrupt, "byte 83: the tensors end here", 0, 0x80000000u);
   l.with("eden:bits=1,rounds=2");
   word("three_rounds_of_explicit", kCorrupt, "byte 0: a block asks for three rounds, the record has 2", 0, 256u << 23 | 1);
   l.with("eden:bits=1");
@@ -339,7 +339,7 @@ inline std::vector<Damage> payload_damages() {
     word(name, kCorrupt, part, at, std::bit_cast<uint32_t>(v));
   };
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-  number("drive", "drive_nan", 0, kNan, "segment at byte 63: byte 0: the scale is not finite");
+  number("drive", "drive_nan", 0, kNan, "segment at byte 79: byte 0: the scale is not finite");
   number("drive", "drive_negative", 0, -1, "byte 0: the scale is negative");
   number("drive+", "drive_plus_inf", 4, kInf, "byte 4: the high centroid is not finite");
   number("drive+", "drive_plus_order", 0, FLT_MAX, "byte 0: the low centroid exceeds the high one");

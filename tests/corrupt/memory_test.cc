@@ -68,12 +68,12 @@ TEST(Memory, ListsGrowWithTheStreamOnly) {
     }
     s.resize(s.size() + kChecksumBytes);
     const uint64_t count = segments * 64 * 64;
-    store_u64(s.data() + 37, count);
+    store_u64(s.data() + kFileHeaderBytes + 5, count);
     seal(s);
     EXPECT_NO_THROW(read_stream_info(s)) << spec;
     EXPECT_LT(inspect(s), static_cast<int64_t>(2 * s.size()) + kFixed) << spec;
     // The same with more elements than there are bytes for.
-    store_u64(s.data() + 37, uint64_t{1} << 36);
+    store_u64(s.data() + kFileHeaderBytes + 5, uint64_t{1} << 36);
     seal(s);
     EXPECT_KPD_ERROR(kCorruptData, "needs at least", read_stream_info(s));
     EXPECT_LT(inspect(s), kFixed) << spec;

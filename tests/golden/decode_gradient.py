@@ -1055,7 +1055,7 @@ def read_header(data, secret, manifest, control=False):
     require(major == 2 and flags & ~15 == 0 and bool(flags & 4) == control, "version or flags")
     message, mac = flags & 1, flags & 8
     require(message or not mac, "a file has no MAC field")
-    require((72 + (16 if mac else 0) if message else 32) <= header <= len(data) - 4, "header length")
+    require((72 + (16 if mac else 0) if message else 48) <= header <= len(data) - 4, "header length")
     require(total == (2 ** 64 - 1 if flags & 2 else len(data)), "total length")
     require(zlib.crc32(data[:-4]) == struct.unpack("<I", data[-4:])[0], "checksum")
     ids = {"manifest": 0, "run": 0, "round": 0, "client": 0}
@@ -1068,6 +1068,7 @@ def read_header(data, secret, manifest, control=False):
         require(len(manifest) == n_tensors, "number of tensors")
     else:
         secret = secret_of_seed(r.number("Q"))
+        ids["round"], ids["client"] = r.number("Q"), r.number("Q")
         at = r.at
         manifest = read_manifest(r, n_tensors)
         ids["manifest"] = manifest_hash(data[at:r.at], n_tensors)

@@ -143,6 +143,77 @@ TEST(Message, FileAndMessageAreNotConfused) {
   EXPECT_KPD_ERROR(kMismatch, "without its run secret", decode_file_tensor(message, info, 0, out[0]));
 }
 
+TEST(Message, FilesOfOneSeedDifferByRoundAndClient) {
+  const Model m = make_model();
+  Encoder e(m.manifest, Codec::parse("eden:bits=1"), RunSecret{});
+  const auto file = [&](const FileIds& ids) {
+    std::vector<uint8_t> bytes(e.max_bytes());
+    bytes.resize(e.encode_file(m.views(), ids, bytes));
+    return bytes;
+  };
+  // Mean of the decoded large tensor over 20 files; independent errors are a twentieth.
+  const auto error_of_mean = [&](auto ids_of) {
+    std::vector<double> sum(m.data[0].size());
+    for (uint64_t i = 0; i < 20; ++i) {
+      const std::vector<uint8_t> bytes = file(ids_of(i));
+      const StreamInfo info = read_stream_info(bytes);
+      std::vector<float> out(m.data[0].size());
+      decode_file_tensor(bytes, info, 0, out);
+      for (size_t k = 0; k < out.size(); ++k) sum[k] += double{out[k]} / 20;
+    }
+    double error2 = 0, norm2 = 0;
+    for (size_t k = 0; k < sum.size(); ++k) {
+      error2 += (sum[k] - m.data[0][k]) * (sum[k] - m.data[0][k]);
+      norm2 += double{m.data[0][k]} * m.data[0][k];
+    }
+    return error2 / norm2;
+  };
+  EXPECT_NEAR(error_of_mean([](uint64_t i) { return FileIds(1, 0, i); }), .5708 / 20, .005);
+  EXPECT_NEAR(error_of_mean([](uint64_t i) { return FileIds(1, i, 0); }), .5708 / 20, .005);
+  EXPECT_NEAR(error_of_mean([](uint64_t) { return FileIds(1, 2, 3); }), .5708, .08);
+  const std::vector<uint8_t> bytes = file({7, 8, 9});
+  const StreamInfo info = read_stream_info(bytes);
+  EXPECT_EQ(info.seed, 7u);
+  EXPECT_EQ(info.ids.round, 8u);
+  EXPECT_EQ(info.ids.client, 9u);
+  EXPECT_EQ(info.ids.run, 0u);
+}
+
+TEST(Message, FilesCarryMetadata) {
+  const Model m = make_model();
+  EncodeOptions options;
+  options.metadata = {{"format", "pt"}, {"", "line\nline"}, {"ключ", ""}};
+  Encoder e(m.manifest, Codec::parse("eden"), RunSecret{}, options);
+  std::vector<uint8_t> bytes(e.max_bytes());
+  bytes.resize(e.encode_file(m.views(), 1, bytes));
+  EXPECT_EQ(read_stream_info(bytes).metadata, options.metadata);
+  EXPECT_EQ(read_stream_info(bytes).manifest_hash, manifest_hash(m.manifest)) << "not part of it";
+  options.metadata = {{"a", "\xff"}};
+  Encoder bad(m.manifest, Codec::parse("eden"), RunSecret{}, options);
+  EXPECT_KPD_ERROR(kInvalidArgument, "is not UTF-8", bad.encode_file(m.views(), 1, bytes));
+}
+
+TEST(Message, DamagedMetadataIsRefused) {
+  const Model m = make_model();
+  EncodeOptions options;
+  options.metadata = {{"key", "value"}};
+  Encoder e(m.manifest, Codec::parse("eden"), RunSecret{}, options);
+  std::vector<uint8_t> good(e.max_bytes());
+  good.resize(e.encode_file(m.views(), 1, good));
+  const uint64_t at = read_stream_info(good).header_bytes - metadata_bytes(options.metadata);
+  const auto refused = [&](uint64_t offset, uint8_t value, const char* what) {
+    std::vector<uint8_t> bad = good;
+    bad[at + offset] = value;
+    store_u32(bad.data() + bad.size() - 4, crc32(std::span(bad).first(bad.size() - 4)));
+    EXPECT_KPD_ERROR(kCorruptData, what, read_stream_info(bad));
+  };
+  refused(6, 200, "a text of 200 bytes passes the end");  // the key's length
+  refused(6, 14, "a text of 14 bytes passes the end");    // one byte more than there is
+  refused(6, 12, "the metadata ends within a pair");      // the key takes the value's place
+  refused(13, 4, "the metadata ends within a pair");      // a value one byte short leaves a rest
+  refused(10, 0xff, "is not UTF-8");
+}
+
 TEST(Message, AnotherSecretDecodesToNoise) {
   const Model m = make_model();
   const std::vector<uint8_t> bytes = encode(m, "eden:bits=4", kIds);
@@ -329,7 +400,7 @@ TEST(Message, DeclaredSizesBeyond32Bits) {
   std::vector<uint8_t> bytes(small.max_bytes());
   bytes.resize(small.encode_file({&view, 1}, 1, bytes));
   bytes.resize(bytes.size() + 1000);
-  store_u64(bytes.data() + 37, kMany);
+  store_u64(bytes.data() + kFileHeaderBytes + 5, kMany);
   store_u64(bytes.data() + 16, bytes.size());
   store_u32(bytes.data() + bytes.size() - 4, crc32({bytes.data(), bytes.size() - 4}));
   EXPECT_KPD_ERROR(kCorruptData, str("a tensor of ", kMany, " elements needs at least"), read_stream_info(bytes));

@@ -7,8 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <thread>
+
 #include "base/expect_error.h"
 #include "io/temp_folder.h"
+#include "kpd/io/scratch.h"
 
 namespace kpd::io {
 namespace {
@@ -41,6 +45,109 @@ TEST_F(MapFile, RefusesWhatIsNoFile) {
   EXPECT_KPD_ERROR(kIo, "is a pipe", map_file(path("pipe")));
   EXPECT_KPD_ERROR(kIo, "is a device", map_file("/dev/null"));
   EXPECT_KPD_ERROR(kIo, "a?b", map_file(path("a\nb")));
+}
+
+TEST_F(MapFile, TellsWhoseMemoryAnAddressIs) {
+  const MappedFile file = map_file(put("a", to_bytes("hello")));
+  EXPECT_EQ(mapped_file_at(file.bytes().data() + 4), path("a"));
+  EXPECT_EQ(mapped_file_at(&file), nullptr);
+  const uint8_t* data = file.bytes().data();
+  {
+    const MappedFile other = map_file(path("a"));
+    EXPECT_EQ(mapped_file_at(other.bytes().data()), path("a"));
+    data = other.bytes().data();
+  }
+  EXPECT_EQ(mapped_file_at(data), nullptr) << "unmapped";
+}
+
+TEST_F(MapFile, InputsMayBePipes) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  for (const size_t size : {size_t{0}, size_t{5}, size_t{4096}, size_t{70} << 20}) {
+    std::vector<uint8_t> bytes(size);
+    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 7 >> 3);
+    std::thread writer([&] {
+      std::ofstream(path("pipe"), std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(size));
+    });
+    const MappedFile file = map_input(path("pipe"), folder_);
+    writer.join();
+    ASSERT_EQ(file.bytes().size(), size);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), file.bytes().begin()));
+    EXPECT_EQ(names(), (Names{"pipe"})) << "a copy on disk has no name";
+  }
+  EXPECT_EQ(map_input(put("a", to_bytes("hello")), folder_).bytes().size(), 5u);
+  EXPECT_EQ(map_input("/dev/null", folder_).bytes().size(), 0u);
+  EXPECT_KPD_ERROR(kIo, "cannot open", map_input(path("absent"), folder_));
+}
+
+TEST_F(AtomicFileTest, IsPutTogetherOutOfOrder) {
+  AtomicFile file(path("out"));
+  file.write(to_bytes("abcdef"));
+  file.write_at(1, to_bytes("XY"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "overwritten where", file.write_at(5, to_bytes("XY")));
+  file.commit();
+  EXPECT_EQ(get("out"), to_bytes("aXYdef"));
+  AtomicFile mapped(path("out"));
+  const auto bytes = mapped.map(100);
+  ASSERT_EQ(bytes.size(), 100u);
+  bytes[99] = 'z';
+  bytes[0] = 'a';
+  EXPECT_EQ(mapped_file_at(bytes.data()), path("out"));
+  mapped.shorten(2);
+  mapped.commit();
+  EXPECT_EQ(get("out"), (std::vector<uint8_t>{'a', 0}));
+  EXPECT_EQ(names(), (Names{"out"}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "mapped after", AtomicFile("/dev/null").map(5));
+}
+
+TEST_F(AtomicFileTest, UnfinishedFilesCanBeRemovedAtOnce) {
+  AtomicFile file(path("out"));
+  ASSERT_EQ(names().size(), 1u);
+  remove_unfinished_files();
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(AtomicFileTest, ALockIsHeldOnce) {
+  {
+    const FileLock lock(path("out"));
+    EXPECT_KPD_ERROR(kIo, "another run is writing it", FileLock{path("out")});
+    EXPECT_EQ(names(), (Names{"out.lock"}));
+  }
+  EXPECT_TRUE(names().empty());
+  put("out.lock", {});  // of a process that was killed
+  const FileLock again(path("out"));
+}
+
+class Scratch : public testing::TempFolder {};
+
+TEST_F(Scratch, IsZeroAndHasNoName) {
+  for (const size_t size : {size_t{0}, size_t{100}, (size_t{64} << 20) + 8}) {
+    ScratchMemory memory(size, folder_);
+    ASSERT_EQ(memory.bytes().size(), size);
+    EXPECT_TRUE(names().empty());
+    if (size == 0) continue;
+    EXPECT_EQ(memory.bytes()[size - 1], 0);
+    memory.bytes()[size - 1] = 1;
+    ScratchMemory moved = std::move(memory);
+    EXPECT_EQ(moved.bytes()[size - 1], 1);
+    EXPECT_EQ(moved.as<double>().size(), size / 8);
+  }
+  EXPECT_KPD_ERROR(kIo, "absent: cannot make a temporary file", ScratchMemory(size_t{65} << 20, path("absent")));
+}
+
+TEST_F(Scratch, OutputsGoToFilesAndPipes) {
+  MappedOutput file(path("out"), 10, folder_);
+  std::fill(file.bytes().begin(), file.bytes().end(), 'x');
+  EXPECT_FALSE(std::filesystem::exists(path("out")));
+  file.commit(3);
+  EXPECT_EQ(get("out"), to_bytes("xxx"));
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  std::vector<uint8_t> got;
+  std::thread reader([&] { got = get("pipe"); });
+  MappedOutput pipe(path("pipe"), 10, folder_);
+  std::fill(pipe.bytes().begin(), pipe.bytes().end(), 'y');
+  pipe.commit(4);
+  reader.join();
+  EXPECT_EQ(got, to_bytes("yyyy"));
 }
 
 TEST_F(AtomicFileTest, AppearsOnCommitOnly) {

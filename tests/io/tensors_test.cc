@@ -45,6 +45,22 @@ TEST_F(Tensors, ManyTensorsAndMetadataInSafetensors) {
   EXPECT_EQ(moved.metadata, (Metadata{{"round", "3"}}));
 }
 
+TEST_F(Tensors, AWriterPutsEachTensorInPlace) {
+  const std::vector<TensorEntry> tensors = {{"b", DType::kInt8, {3}, nullptr, 3}, {"a", DType::kFloat64, {2}, nullptr, 2}};
+  TensorWriter writer(path("w.safetensors"), TensorFormat::kSafetensors, tensors, {{"k", "v"}}, folder_);
+  const double values[] = {1.5, -2};
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(writer.bytes(1).data()) % 8, 0u);
+  std::memcpy(writer.bytes(1).data(), values, 16);
+  std::memcpy(writer.bytes(0).data(), "xyz", 3);
+  EXPECT_FALSE(std::filesystem::exists(path("w.safetensors")));
+  writer.commit();
+  const TensorFile back = load_tensors(path("w.safetensors"));
+  ASSERT_EQ(back.tensors.size(), 2u);
+  EXPECT_EQ(std::memcmp(back.tensors[0].data, "xyz", 3), 0);
+  EXPECT_EQ(std::memcmp(back.tensors[1].data, values, 16), 0);
+  EXPECT_EQ(back.metadata, (Metadata{{"k", "v"}}));
+}
+
 TEST_F(Tensors, UnknownExtensionsGoByContent) {
   const std::vector<TensorEntry> saved = {entry()};
   save_tensors(path("a.npy"), saved);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "codec_options.h"
 #include "files.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/packets.h"
@@ -13,20 +14,20 @@ namespace {
 
 class MessageChannel final : public Channel {
  public:
-  MessageChannel(const MeanPlan& plan, const gradient::Codec& codec, int threads)
+  MessageChannel(const MeanPlan& plan, const gradient::CodecPolicy& codec, int threads)
       : manifest_(plan.source->manifest()),
-        limit_(codec.limit_vnmse(manifest_.size() == 1 ? plan.dim : 0)),
+        limit_(tool::limit_vnmse(codec, manifest_.size() == 1 ? plan.dim : 0)),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
-        message_(encoder_.max_bytes()) {}
+        message_(encoder_.max_bytes(), scratch_folder()) {}
 
   bool send(uint64_t trial, uint64_t client, std::span<const float> x, std::span<float> received,
             CodecFigures& figures) override {
     const gradient::MessageIds ids = message_ids(trial, client);
     gradient::EncodeReport encoded;
-    const uint64_t bytes = encoder_.encode_message(tensor_views(manifest_, x), ids, message_, &encoded);
+    const uint64_t bytes = encoder_.encode_message(tensor_views(manifest_, x), ids, message_.bytes(), &encoded);
     gradient::DecodeReport decoded;
-    decoder_.decode(std::span(message_).first(bytes), ids, tensor_spans<float>(manifest_, received), &decoded);
+    decoder_.decode(message_.bytes().first(bytes), ids, tensor_spans<float>(manifest_, received), &decoded);
     figures.wire_bytes += bytes;
     figures.elements += x.size();
     figures.saturated += decoded.saturated;
@@ -39,7 +40,7 @@ class MessageChannel final : public Channel {
   double limit_;
   gradient::Encoder encoder_;
   gradient::Decoder decoder_;
-  std::vector<uint8_t> message_;
+  io::ScratchMemory message_;
 };
 
 constexpr uint64_t kLossDomain = 0x6c6f7373ull;  // keeps the choice of lost packets apart from other uses of the seed
@@ -66,7 +67,7 @@ class PacketChannel final : public Channel {
       : loss_(*plan.loss),
         seed_(plan.seed),
         manifest_(plan.source->manifest()),
-        limit_(codec.limit_vnmse(manifest_.size() == 1 ? plan.dim : 0)),
+        limit_(tool::limit_vnmse(codec, manifest_.size() == 1 ? plan.dim : 0)),
         encoder_(manifest_, codec, gradient::RunSecret::from_seed(plan.seed), {.threads = threads}),
         decoder_(manifest_, gradient::RunSecret::from_seed(plan.seed), {.threads = threads, .limits = {}}),
         message_(encoder_.max_bytes()) {}
@@ -115,8 +116,8 @@ class PacketChannel final : public Channel {
 
 }  // namespace
 
-std::unique_ptr<Channel> make_channel(const MeanPlan& plan, const gradient::Codec& codec, int threads) {
-  if (plan.loss) return std::make_unique<PacketChannel>(plan, codec, threads);
+std::unique_ptr<Channel> make_channel(const MeanPlan& plan, const gradient::CodecPolicy& codec, int threads) {
+  if (plan.loss) return std::make_unique<PacketChannel>(plan, codec.base, threads);
   return std::make_unique<MessageChannel>(plan, codec, threads);
 }
 

@@ -20,7 +20,7 @@ class Channel {
   virtual double limit_vnmse() const = 0;
 };
 
-std::unique_ptr<Channel> make_channel(const MeanPlan& plan, const gradient::Codec& codec, int threads);
+std::unique_ptr<Channel> make_channel(const MeanPlan& plan, const gradient::CodecPolicy& codec, int threads);
 
 // The ids of a client's message in a trial.
 gradient::MessageIds message_ids(uint64_t trial, uint64_t client);

@@ -48,7 +48,7 @@ CLI::Option* add(CLI::App& app, const char* name, std::string& value, const char
 
 CLI::Option* add(CLI::App& app, const char* name, std::vector<std::string>& values, const char* meta, const std::string& help) {
   // One value an option, so that a positional after it is not swallowed; the option itself may be repeated.
-  return app.add_option(name, values, help)->option_text(meta)->expected(1)->take_all();
+  return app.add_option(name, values, help)->option_text(meta)->expected(1)->take_all()->allow_extra_args(false);
 }
 
 CLI::Option* add(CLI::App& app, const char* name, bool& value, const std::string& help) {
@@ -120,9 +120,22 @@ void CommonOptions::add_threads(CLI::App& app) {
 }
 void CommonOptions::add_json(CLI::App& app) { add(app, "--json", json, "print the figures as JSON, one object a line"); }
 
+void CommonOptions::add_format(CLI::App& app, const char* more) {
+  add(app, "--format", format_text, "text|csv|markdown", str("of the table (default text; csv: all digits)", more));
+}
+
+Format CommonOptions::format() const {
+  constexpr std::string_view kFormats[] = {"text", "csv", "markdown"};
+  const auto format = static_cast<Format>(parse_choice("--format", format_text, kFormats));
+  if (json && format != Format::kText) usage("--format ", format_text, " and --json: give one of them");
+  return format;
+}
+
+uint64_t fresh_seed() { return os_entropy() >> 11; }
+
 uint64_t CommonOptions::seed() const {
   if (!seed_text.empty()) return parse_count("--seed", seed_text, 0, ~uint64_t{0});
-  const uint64_t seed = os_entropy();
+  const uint64_t seed = fresh_seed();
   std::fprintf(stderr, "seed %llu (repeat with --seed %llu)\n", static_cast<unsigned long long>(seed),
                static_cast<unsigned long long>(seed));
   return seed;

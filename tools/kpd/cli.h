@@ -72,17 +72,25 @@ double parse_real(std::string_view option, std::string_view text, double min, do
 size_t parse_choice(std::string_view option, std::string_view text, std::span<const std::string_view> choices);
 std::vector<std::string> split(std::string_view text, char separator);
 
+inline constexpr const char* kDefaultCodec = "eden:bits=1";  // of every command that has --codec
 gradient::Codec parse_codec(const std::string& text);
+
+enum class Format : uint8_t { kText, kCsv, kMarkdown };  // of tables (table.h)
+// A seed from the operating system, below 2^53: readers of JSON that hold numbers as doubles keep it.
+uint64_t fresh_seed();
 
 // The options that mean the same in every command.
 struct CommonOptions {
-  std::string seed_text, threads_text;
+  std::string seed_text, threads_text, format_text = "text";
   bool json = false;
 
   void add_seed(CLI::App& app, const char* more = "");
   void add_threads(CLI::App& app);
   void add_json(CLI::App& app);
-  // --seed, or a number from the operating system, which is then printed on stderr.
+  void add_format(CLI::App& app, const char* more = "");
+  // --format; throws UsageError where --json is given as well.
+  Format format() const;
+  // --seed, or fresh_seed(), which is then printed on stderr.
   uint64_t seed() const;
   // --threads, or one a processor.
   int threads() const;

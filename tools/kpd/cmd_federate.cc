@@ -9,12 +9,13 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "codec_options.h"
 #include "commands.h"
 #include "engines.h"
 #include "federate_plot.h"
+#include "federate_report.h"
 #include "files.h"
 #include "kpd/io/safetensors.h"
 #include "kpd/train/char_lstm.h"
@@ -26,7 +27,6 @@
 namespace kpd::tool {
 namespace {
 
-constexpr double kMega = 1e6;
 constexpr uint64_t kMaxCount = uint64_t{1} << 32;
 constexpr int kRoundTimeout = 600;
 
@@ -46,7 +46,7 @@ struct FederateArgs {
   std::string rounds, clients, examples_per_client, alpha, clients_per_round, local_epochs, batch, client_lr;
   std::string server = "adam", server_lr, beta1, beta2, eps, momentum, sampling = "uniform", weights;
   std::string drop, clip, downlink = "float32", eval_every, save_updates, plot, checkpoint, max_norm;
-  bool resume = false, error_feedback = false;
+  bool resume = false, error_feedback = false, force = false;
   EngineOptions engine;
 };
 
@@ -92,11 +92,9 @@ std::unique_ptr<train::Task> load_task(const FederateArgs& args) {
 train::FederateOptions parse_options(const FederateArgs& args) {
   constexpr std::string_view kServers[] = {"sgd", "adam"}, kSamplings[] = {"uniform", "weighted"},
                              kWeights[] = {"examples", "uniform"};
-  if (args.codecs.empty()) usage("--codec SPEC is required");
-  for (const std::string& codec : args.codecs) parse_codec(codec);
   train::FederateOptions options;
   set_task_defaults(args, options);
-  options.codecs = args.codecs;
+  for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) options.codecs.push_back(policy.text());
   read_count("--rounds", args.rounds, options.rounds);
   read_count("--clients", args.clients, options.clients);
   read_count("--examples-per-client", args.examples_per_client, options.examples_per_client);
@@ -144,100 +142,6 @@ train::FederateOptions parse_options(const FederateArgs& args) {
   return options;
 }
 
-// What the run prints, as JSON lines or as a table.
-class Report {
- public:
-  Report(const FederateArgs& args, const train::FederateOptions& options)
-      : args_(args), seed_(options.seed), threads_(options.threads) {}
-
-  void evaluation(const train::Evaluation& e) {
-    if (args_.common.json) {
-      auto line = head(e.codec);
-      line["round"] = e.round;
-      line["accuracy"] = e.accuracy;
-      line["loss"] = e.loss;
-      line["uplink_bytes"] = e.uplink_bytes;
-      line["downlink_bytes"] = e.downlink_bytes;
-      line["clients_ok"] = e.clients_ok;
-      line["dropped"] = e.dropped;
-      line["refused"] = e.refused;
-      line["seconds"] = e.seconds;
-      print(line.dump());
-      return;
-    }
-    if (codec_ != e.codec) {
-      codec_ = e.codec;
-      print(fmt::format("{}{}\n{:>7} {:>9} {:>8} {:>10} {:>10} {:>9}", any_ ? "\n" : "", e.codec, "round", "accuracy", "loss",
-                        "up MB", "down MB", "seconds"));
-      any_ = true;
-    }
-    print(fmt::format("{:>7} {:>9.4f} {:>8.4f} {:>10.2f} {:>10.2f} {:>9.1f}", e.round, e.accuracy, e.loss,
-                      static_cast<double>(e.uplink_bytes) / kMega, static_cast<double>(e.downlink_bytes) / kMega, e.seconds));
-  }
-
-  void codec_done(const train::CodecResult& r) const {
-    if (!args_.common.json) return;
-    auto line = head(r.codec);
-    line["rounds"] = r.rounds;
-    line["final_accuracy"] = r.final_accuracy;
-    line["uplink_bytes"] = r.uplink_bytes;
-    line["downlink_bytes"] = r.downlink_bytes;
-    line["float32_bytes"] = r.float32_bytes;
-    line["ratio"] = r.ratio();
-    line["total_ratio"] = r.total_ratio();
-    line["update_vnmse"] = r.update_vnmse;
-    line["clients_ok"] = r.clients_ok;
-    line["dropped"] = r.dropped;
-    line["refused"] = r.refused;
-    line["seconds"] = r.seconds;
-    line["threads"] = threads_;
-    print(line.dump());
-  }
-
-  void summary(const std::vector<train::CodecResult>& results) const {
-    if (args_.common.json) return;
-    size_t width = 5;
-    for (const auto& r : results) width = std::max(width, r.codec.size());
-    print(fmt::format("\n{:<{}} {:>9} {:>10} {:>10} {:>10} {:>8} {:>8} {:>9}", "codec", width, "accuracy", "up MB", "saved MB",
-                      "down MB", "ratio", "total", "seconds"));
-    for (const auto& r : results) {
-      print(fmt::format("{:<{}} {:>9.4f} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>9.1f}", r.codec, width,
-                        r.final_accuracy, static_cast<double>(r.uplink_bytes) / kMega,
-                        (static_cast<double>(r.float32_bytes) - static_cast<double>(r.uplink_bytes)) / kMega,
-                        static_cast<double>(r.downlink_bytes) / kMega, r.ratio(), r.total_ratio(), r.seconds));
-    }
-    print(fmt::format(
-        "accuracy: mean after each of the last {} rounds; up, down: all bytes of all messages; ratio: float32 over what was "
-        "sent up, total: both ways; seed {}",
-        train::kFinalRounds, seed_));
-    for (const auto& r : results) {
-      if (r.dropped + r.refused != 0) {
-        print(
-            fmt::format("{}: {} clients answered, {} vanished, {} were refused", r.codec, r.clients_ok, r.dropped, r.refused));
-      }
-    }
-  }
-
- private:
-  nlohmann::ordered_json head(const std::string& codec) const {
-    nlohmann::ordered_json line;
-    line["codec"] = codec;
-    line["seed"] = seed_;
-    line["task"] = args_.task;
-    return line;
-  }
-  static void print(const std::string& line) {
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
-  }
-
-  const FederateArgs& args_;
-  const uint64_t seed_;
-  const int threads_;
-  std::string codec_;
-  bool any_ = false;
-};
-
 // The updates of the last round, one .safetensors a client.
 class UpdateFolder {
  public:
@@ -246,6 +150,23 @@ class UpdateFolder {
     std::filesystem::create_directories(path, error);
     if (error || !std::filesystem::is_directory(path)) {
       fail(ErrorCode::kIo, "--save-updates ", path, ": ", error ? error.message() : std::string("not a folder"));
+    }
+  }
+
+  // Before the training: that files can be made there, and that those of an earlier run may be replaced.
+  static void check(const std::string& path, bool force) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+      if (!force && !updates_in(path).empty())
+        usage("--save-updates ", path, ": holds updates of an earlier run; --force replaces them");
+    } else {
+      std::filesystem::create_directories(path, error);
+      if (error) fail(ErrorCode::kIo, "--save-updates ", path, ": ", error.message());
+    }
+    try {
+      const io::AtomicFile probe((std::filesystem::path(path) / "client-000000.safetensors").string());
+    } catch (const Error& e) {
+      fail(e.code(), "--save-updates ", e.what());
     }
   }
 
@@ -263,22 +184,31 @@ class UpdateFolder {
                          {{"round", std::to_string(round)},
                           {"client", std::to_string(update.client)},
                           {"examples", std::to_string(update.examples)}});
+    ++saved_;
   }
+  uint64_t saved() const { return saved_; }
 
  private:
-  // Those of an earlier run would be averaged with the new ones.
-  void remove_old() const {
-    std::error_code ignored;
-    for (const auto& item : std::filesystem::directory_iterator(path_)) {
+  static std::vector<std::filesystem::path> updates_in(const std::string& folder) {
+    std::vector<std::filesystem::path> found;
+    for (const auto& item : std::filesystem::directory_iterator(folder)) {
       const std::string name = item.path().filename().string();
       const bool ours = name.size() == 25 && name.starts_with("client-") && name.ends_with(".safetensors") &&
                         name.substr(7, 6).find_first_not_of("0123456789") == std::string::npos;
-      if (ours) std::filesystem::remove(item.path(), ignored);
+      if (ours) found.push_back(item.path());
     }
+    return found;
+  }
+
+  // Those of an earlier run would be averaged with the new ones.
+  void remove_old() const {
+    std::error_code ignored;
+    for (const std::filesystem::path& path : updates_in(path_)) std::filesystem::remove(path, ignored);
   }
 
   std::string path_;
   const gradient::Manifest& manifest_;
+  uint64_t saved_ = 0;
   bool cleared_ = false;
 };
 
@@ -343,13 +273,16 @@ void check_engine_options(const FederateArgs& args) {
 }
 
 // Hours of training must not end at a name.
-void check_outputs(const FederateArgs& args) {
+void check_outputs(const FederateArgs& args, std::optional<io::FileLock>& lock) {
+  if (!args.save_updates.empty()) UpdateFolder::check(args.save_updates, args.force);
   if (!args.plot.empty()) {
     check_plot(args.plot);
     check_writable("--plot", args.plot);
   }
   if (args.checkpoint.empty()) return;
   check_writable("--checkpoint", args.checkpoint);
+  // Of two runs with one new checkpoint the second would replace what the first has written.
+  lock.emplace(args.checkpoint);
   std::error_code ignored;
   if (!args.resume && std::filesystem::is_regular_file(args.checkpoint, ignored))
     usage("--checkpoint ", args.checkpoint, ": the file is there already; continue it with --resume, or remove it");
@@ -357,10 +290,12 @@ void check_outputs(const FederateArgs& args) {
 
 int run_federate(const FederateArgs& args) {
   check_engine_options(args);
+  const Format format = args.common.format();
   train::FederateOptions options = parse_options(args);
   // Where ranks are processes only the server writes, and has the folders.
   const bool one_process = !args.engine.used() || args.engine.comm == "inprocess";
-  if (one_process) check_outputs(args);
+  std::optional<io::FileLock> checkpoint_lock;
+  if (one_process) check_outputs(args, checkpoint_lock);
   keep_freed_memory();
   options.seed = seed_of(args);
   const auto task = load_task(args);
@@ -376,7 +311,7 @@ int run_federate(const FederateArgs& args) {
   std::optional<UpdateFolder> updates;
   if (!args.save_updates.empty()) updates.emplace(args.save_updates, task->manifest());
 
-  Report report(args, options);
+  FederateReport report(options, args.task, args.engine.comm, args.common.json, format);
   std::optional<Progress> progress;
   std::mutex progress_mutex;  // ranks of this process may warn before it is there
   const auto clear = [&] {
@@ -403,14 +338,21 @@ int run_federate(const FederateArgs& args) {
     clear();
     if (result.stopped) return stop(args);
     report.summary(result.codecs);
-    if (!args.plot.empty())
+    if (!args.plot.empty()) {
       plot_accuracy(args.plot,
                     fmt::format("{}, {} clients a round, seed {}", args.task, options.clients_per_round, options.seed),
                     result.codecs);
+      report.wrote(args.plot);
+    }
+    if (updates) report.wrote(str(args.save_updates, ": ", updates->saved(), " updates of round ", options.rounds));
+    if (!args.checkpoint.empty()) report.wrote(args.checkpoint);
     return static_cast<int>(kExitOk);
   };
   const DeferInterrupt defer(true);
-  if (!args.engine.used()) return finish(train::federate(*task, options, callbacks));
+  if (!args.engine.used()) {
+    report.header(*task);
+    return finish(train::federate(*task, options, callbacks));
+  }
 
   const train::ServerOptions server = server_options(args);
   std::vector<std::unique_ptr<comm::Exchange>> ranks = open_engine(args.engine);
@@ -422,7 +364,8 @@ int run_federate(const FederateArgs& args) {
     train::federate_rank(*task, options, quiet, *first, server);
     return kExitOk;
   }
-  if (!one_process) check_outputs(args);
+  if (!one_process) check_outputs(args, checkpoint_lock);
+  report.header(*task);
   ranks.erase(ranks.begin());
   const TrainingRanks training(std::move(ranks), *task, options, server, warn);
   // Ends before the ranks of this process, which wait for it; by unwinding if the server fails, which tells MPI not to wait for
@@ -463,13 +406,15 @@ void add_options(CLI::App& app, FederateArgs& args) {
       "a folder of images in IDX form (Fashion-MNIST, MNIST, EMNIST; .gz or not; default: Debian's dataset-fashion-mnist), or "
       "a file of roles, a JSON line {\"client\": ..., \"text\": ...} each");
   add(app, "--codec", args.codecs, "SPEC",
-      "of the clients' updates, e.g. eden:bits=1; may be repeated: one run each; `kpd codecs` lists them");
+      str("of the clients' updates (default eden:bits=1; `kpd codecs` lists them); may be repeated: one run each; ",
+          kPatternHelp));
   add(app, "--downlink", args.downlink, "SPEC",
       "float32 (default) or bf16: the whole model; another codec: the difference, with what it lost sent again");
   add_training_options(app, args);
   add(app, "--eval-every", args.eval_every, "N", "rounds between tests (default 5; and after each of the last 10)");
   add(app, "--save-updates", args.save_updates, "DIR",
       "write the updates of the first codec's last round, one .safetensors a client; not with --comm");
+  add(app, "--force", args.force, "let --save-updates replace the updates of an earlier run");
   add(app, "--plot", args.plot, "FILE.png", "draw accuracy over rounds and megabytes (gnuplot)");
   add(app, "--checkpoint", args.checkpoint, "FILE",
       "keep the state there at every test and on Ctrl-C; a file that exists needs --resume");
@@ -482,6 +427,7 @@ void add_options(CLI::App& app, FederateArgs& args) {
   args.common.add_seed(app, "; with --comm 1, for all ranks need the same; with --resume but no --comm the checkpoint's");
   args.common.add_threads(app);
   args.common.add_json(app);
+  args.common.add_format(app, ": a row a codec");
 }
 
 }  // namespace

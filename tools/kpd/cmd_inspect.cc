@@ -2,6 +2,7 @@
 // (inspect_model.cc).
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 #include "files.h"
 #include "inspect_model.h"
 #include "kpd/base/hash.h"
+#include "progress.h"
 #include "spec_text.h"
 
 namespace kpd::tool {
@@ -36,10 +38,8 @@ std::string codec_text(const gradient::StreamInfo& info, const gradient::TensorR
 nlohmann::ordered_json tensor_json(const gradient::StreamInfo& info, size_t i) {
   const gradient::TensorRecord& record = info.tensors[i];
   nlohmann::ordered_json tensor;
-  if (info.is_file) {
-    tensor["name"] = info.manifest[i].name;
-    tensor["shape"] = info.manifest[i].shape;
-  }
+  tensor["name"] = info.manifest[i].name;
+  tensor["shape"] = info.manifest[i].shape;
   tensor["dtype"] = dtype_name(record.dtype);
   tensor["count"] = record.count;
   tensor["codec"] = codec_text(info, record);
@@ -57,11 +57,20 @@ void print_json(const gradient::StreamInfo& info) {
   object["version"] = fmt::format("{}.{}", info.major, info.minor);
   object["header_bytes"] = info.header_bytes;
   object["total_bytes"] = info.total_bytes;
-  object["elements"] = info.elements();
-  object["bits_per_number"] = bits_per_number(info.total_bytes, info.elements());
+  // A message does not say how many numbers it holds: its receiver knows.
+  object["elements"] = info.is_file ? nlohmann::ordered_json(info.elements()) : nlohmann::ordered_json();
+  object["bits_per_number"] =
+      info.is_file ? nlohmann::ordered_json(bits_per_number(info.total_bytes, info.elements())) : nlohmann::ordered_json();
+  object["codecs"] = nlohmann::ordered_json::array();
+  for (const gradient::WireParams& params : info.codecs) object["codecs"].push_back(spec_text(params));
+  object["n_tensors"] = info.n_tensors;
   object["manifest_hash"] = fmt::format("{:016x}", info.manifest_hash);
   if (info.is_file) {
     object["seed"] = info.seed;
+    object["round"] = info.ids.round;
+    object["client"] = info.ids.client;
+    object["metadata"] = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : info.metadata) object["metadata"][key] = value;
   } else {
     object["run"] = info.ids.run;
     object["round"] = info.ids.round;
@@ -79,29 +88,38 @@ void print_text(const std::string& path, const gradient::StreamInfo& info) {
   fmt::print("{}: kpd gradient {}, format {}.{}, {} bytes, header {} bytes\n", path,
              info.is_file ? "file" : (info.is_streamed ? "streamed message" : "message"), info.major, info.minor,
              info.total_bytes, info.header_bytes);
-  fmt::print("{} numbers in {} tensor{}, {:.4f} bits per number (all bytes), checksum ok\n", info.elements(),
-             info.tensors.size(), info.tensors.size() == 1 ? "" : "s", bits_per_number(info.total_bytes, info.elements()));
+  std::vector<std::string> codecs;
+  for (const gradient::WireParams& params : info.codecs) codecs.push_back(spec_text(params));
   if (info.is_file) {
-    fmt::print("seed {}, manifest {:016x}\n", info.seed, info.manifest_hash);
+    fmt::print("{} numbers in {} tensor{}, {:.4f} bits per number (all bytes), checksum ok\n", info.elements(), info.n_tensors,
+               info.n_tensors == 1 ? "" : "s", bits_per_number(info.total_bytes, info.elements()));
+    fmt::print("seed {}, round {}, client {}, manifest {:016x}\n", info.seed, info.ids.round, info.ids.client,
+               info.manifest_hash);
+    for (const auto& [key, value] : info.metadata) fmt::print("  metadata {}: {}\n", printable(key), printable(value));
   } else {
+    fmt::print("{} tensor{}, checksum ok; how many numbers they hold only the receiver knows\n", info.n_tensors,
+               info.n_tensors == 1 ? "" : "s");
     fmt::print("run {}, round {}, client {}, base model {:016x}, weight {}, manifest {:016x}\n", info.ids.run, info.ids.round,
                info.ids.client, info.ids.base_model_hash, info.ids.weight, info.manifest_hash);
+    fmt::print("codec{} {}\n", codecs.size() == 1 ? "" : "s", fmt::join(codecs, ", "));
   }
   for (size_t i = 0; i < info.tensors.size(); ++i) {
     const gradient::TensorRecord& record = info.tensors[i];
-    const std::string name = info.is_file ? printable(info.manifest[i].name) : fmt::format("tensor {}", i);
-    const std::string shape = info.is_file ? fmt::format("[{}]", fmt::join(info.manifest[i].shape, ", ")) : std::string();
-    fmt::print("  {:<24} {:<8} {:>12} {:<16} {:>9.4f} bits  byte {:<10} {}\n", name, dtype_name(record.dtype), record.count,
-               shape, bits_per_number(record.bytes, record.count), record.offset, codec_text(info, record));
+    fmt::print("  {:<24} {:<8} {:>12} {:<16} {:>9.4f} bits  byte {:<10} {}\n", printable(info.manifest[i].name),
+               dtype_name(record.dtype), record.count, fmt::format("[{}]", fmt::join(info.manifest[i].shape, ", ")),
+               bits_per_number(record.bytes, record.count), record.offset, codec_text(info, record));
   }
 }
 
-int run_inspect(const InspectArgs& args) {
+int run_inspect(InspectArgs args) {
   require(args.file, "FILE", "");
+  args.file = input_path(args.file);
   if (looks_like_model(args.file)) return inspect_model(args.file, args.tensor, args.common.json);
   if (!args.tensor.empty()) usage("--tensor belongs to a model; ", args.file, " is none");
   const io::MappedFile file = map_input(args.file);
+  std::optional<Progress> progress(std::in_place, "inspect", 0, "");  // the checksum reads all of it
   const gradient::StreamInfo info = gradient::read_stream_info(file.bytes(), args.file);
+  progress.reset();
   if (args.common.json) {
     print_json(info);
   } else {
@@ -115,11 +133,12 @@ int run_inspect(const InspectArgs& args) {
 Command inspect_command() {
   return {"inspect",
           "show what is in a compressed file, a message or a model",
-          {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --no-speed --out gradient.npy",
+          {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --out gradient.npy",
            "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd inspect gradient.kpdg"},
           [](CLI::App& app) {
             auto args = std::make_shared<InspectArgs>();
-            add_positional(app, "FILE", args->file, "a file made by `kpd encode`, a message, or a model: GGUF file or folder");
+            add_positional(app, "FILE", args->file,
+                           "a file made by `kpd encode`, a message, or a model: GGUF file or folder; or a pipe, or -");
             add(app, "--tensor", args->tensor, "NAME", "statistics of one tensor of a model");
             args->common.add_json(app);
             return [args] { return run_inspect(*args); };

@@ -253,7 +253,7 @@ bool looks_like_model(const std::string& path) {
     return false;
   }
   if (fs::path(path).extension() == ".safetensors") return true;
-  return io::looks_like_gguf(io::map_file(path).bytes());
+  return fs::is_regular_file(path, ignored) && io::looks_like_gguf(io::map_file(path).bytes());
 }
 
 int inspect_model(const std::string& path, const std::string& tensor, bool json) {

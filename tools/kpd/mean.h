@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "client_files.h"
 #include "engines.h"
 #include "kpd/gradient/message.h"
 #include "kpd/gradient/synthetic.h"
@@ -38,7 +39,8 @@ class ClientSource {
 
 std::unique_ptr<ClientSource> synthetic_source(const gradient::SyntheticSpec& spec, const std::string& text, uint64_t dim,
                                                uint64_t clients);
-// Reads every file once; throws Error(kMismatch) naming the file and the tensor that differs from the first file's.
+std::unique_ptr<ClientSource> file_source(std::shared_ptr<const ClientFiles> files);
+// Of files that hold floating point only; throws Error(kUnsupported) naming a tensor of another type.
 std::unique_ptr<ClientSource> file_source(const std::vector<std::string>& paths);
 
 struct LossPlan {
@@ -50,13 +52,14 @@ struct LossPlan {
 struct MeanPlan {
   std::unique_ptr<ClientSource> source;
   std::vector<std::string> codec_texts;
-  std::vector<gradient::Codec> codecs;
+  std::vector<gradient::CodecPolicy> codecs;
   uint64_t dim = 0, clients = 0, trials = 0, seed = 0;
   int threads = 1;
   std::vector<double> weights;  // one a client, sum 1
   std::optional<LossPlan> loss;
   std::optional<double> link_gb_per_s;
-  int repeats = 9;  // of the speed measurement; 0: none
+  int repeats = 0;                           // of the speed measurement; 0: none
+  std::shared_ptr<const ClientFiles> files;  // where the vectors are files
   bool keep_mean = false;
 };
 
@@ -65,14 +68,15 @@ struct Speed {
 };
 
 struct CodecFigures {
-  std::vector<double> vnmse, nmse, limit;    // per trial; NaN for one of which no message arrived
-  uint64_t wire_bytes = 0, elements = 0;     // over all messages
-  uint64_t packet_overhead_bytes = 0;        // of wire_bytes
-  uint64_t packets = 0, packets_lost = 0;    // with loss
+  std::vector<double> vnmse, nmse, limit;  // per trial; NaN for one of which no message arrived
+  std::vector<double> ratio;               // |sum w(x^ - x)|^2 / sum w^2|x^ - x|^2 per trial; NaN where all were coded exactly
+  uint64_t wire_bytes = 0, elements = 0;   // over all messages
+  uint64_t packet_overhead_bytes = 0;      // of wire_bytes
+  uint64_t packets = 0, packets_lost = 0;  // with loss
   uint64_t messages = 0, messages_lost = 0;  // lost: nothing of it arrived; it is in no mean
   uint64_t groups_lost = 0;                  // blocks of other messages of which nothing arrived
   uint64_t saturated = 0;
-  std::vector<double> mean;  // with keep_mean
+  std::shared_ptr<io::ScratchMemory> mean;  // doubles, with keep_mean
   std::optional<Speed> speed;
 
   double wire_bits() const { return 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(elements); }
@@ -80,7 +84,7 @@ struct CodecFigures {
 
 // Figures of every codec, without speed. The same for any number of threads.
 std::vector<CodecFigures> run_trials(const MeanPlan& plan);
-Speed measure_speed(const MeanPlan& plan, const gradient::Codec& codec);
+Speed measure_speed(const MeanPlan& plan, const gradient::CodecPolicy& codec);
 
 struct Estimate {
   double mean = 0;
@@ -103,10 +107,28 @@ struct RankPlan {
   std::string out;                // where rank 0 writes the mean
   int threads = 1;
   bool json = false;
+  Format format = Format::kText;
 };
 int run_ranks(const RankPlan& plan, const EngineOptions& engine);
 
+// `kpd mean` of compressed files.
+struct CompressedPlan {
+  std::vector<double> weights;         // one a file, sum 1
+  std::vector<std::string> originals;  // what was encoded, one a file, or none
+  FileOptions options;
+  std::string out;
+  io::TensorFormat out_format = io::TensorFormat::kNpy;
+  Integers integers = Integers::kFirst;
+  int threads = 1;
+  bool json = false;
+  Format format = Format::kText;
+};
+// Throws Error(kMismatch) for two files of one key.
+int run_compressed(const CompressedPlan& plan, const ClientFiles& files);
+
+inline constexpr const char* kRatioLegend = "|sum w(x^ - x)|^2 / sum w^2 |x^ - x|^2, 1 for independent errors";
+
 void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& figures);
-void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures);
+void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures, Format format);
 
 }  // namespace kpd::tool

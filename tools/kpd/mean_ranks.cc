@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "kpd/base/hash.h"
 #include "kpd/gradient/aggregate.h"
 #include "mean.h"
+#include "table.h"
 
 namespace kpd::tool {
 namespace {
@@ -43,6 +45,36 @@ struct RankFigures {
   AverageReport last;
   std::string replica_hash;  // of the last mean; empty without one
 };
+
+double number_of(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+Table rank_table(const std::string& lines) {
+  Table table({{"codec", "codec", {}, {}, true, 0, 18},
+               {"rank", "rank"},
+               {"bytes_per_rank", "sent", "bytes"},
+               {"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
+               {"seconds_encode", "encode", "s"},
+               {"seconds_exchange", "exchange", "s"},
+               {"seconds_decode", "decode", "s"},
+               {"seconds", "total", "s", "of an average, median over trials"},
+               {"replica_hash", "replica hash", {}, "of the mean a rank has", true}});
+  for (const std::string& text : split(lines, '\n')) {
+    if (text.empty()) continue;
+    const Json line = Json::parse(text, nullptr, false);
+    if (!line.is_object()) fail(ErrorCode::kCorruptData, "the figures of a rank: expected a JSON object");
+    const auto words = [&](const char* key) {
+      return line.contains(key) && line[key].is_string() ? line[key].get<std::string>() : "-";
+    };
+    table.add({words("codec"), fixed_cell(number_of(line, "rank"), 0), fixed_cell(number_of(line, "bytes_per_rank"), 0),
+               significant_cell(number_of(line, "nmse"), 5), fixed_cell(number_of(line, "seconds_encode"), 4),
+               fixed_cell(number_of(line, "seconds_exchange"), 4), fixed_cell(number_of(line, "seconds_decode"), 4),
+               fixed_cell(number_of(line, "seconds"), 4), words("replica_hash")});
+  }
+  return table;
+}
 
 class Rank {
  public:
@@ -123,13 +155,6 @@ class Rank {
     return o.dump() + "\n";
   }
 
-  std::string row(size_t codec, const RankFigures& f) const {
-    return fmt::format("{:<28} {:>4}  {:>12}  {:>11}  {:>9.4f}  {:>9.4f}  {:>9.4f}  {:>9.4f}  {}\n", plan_.codec_texts[codec],
-                       rank_, f.sent_bytes, f.nmse.empty() ? "-" : fmt::format("{:.5g}", estimate(f.nmse).mean),
-                       median(f.encode), median(f.exchange), median(f.decode), median(f.total),
-                       f.replica_hash.empty() ? "-" : f.replica_hash);
-  }
-
   // What the table's columns do not say, a line each.
   std::string notes(size_t codec, const RankFigures& f) const {
     std::string text;
@@ -147,24 +172,25 @@ class Rank {
     return text;
   }
 
-  // A table is printed by rank 0, its rows in the order of the ranks.
-  void print_rows(const std::string& rows, const std::string& notes) {
+  // A table is printed by rank 0 from the lines that --json would print, in the order of the ranks; `notes` stand below it.
+  void print_table(std::string lines, const std::string& notes) {
     if (rank_ != 0) {
-      exchange_.send(0, kLine, {rows.begin(), rows.end()});
+      exchange_.send(0, kLine, {lines.begin(), lines.end()});
       return;
     }
-    std::string text = fmt::format(
-        "mean of {} vectors of {} numbers over {}, {}, {} trial{}, seed {}\n{:<28} {:>4}  {:>12}  {:>11}  {:>9}  "
-        "{:>9}  {:>9}  {:>9}  {}\n",
-        ranks_, x_.size(), exchange_.engine(), plan_.pattern, plan_.trials, plan_.trials == 1 ? "" : "s", plan_.seed, "codec",
-        "rank", "bytes sent", "nmse", "encode s", "exchange s", "decode s", "total s", "replica hash");
-    text += rows;
     for (int r = 1; r < ranks_; ++r) {
       const std::vector<uint8_t> line = receive(r, kLine, /*may_be_gone=*/true);
-      text.append(line.begin(), line.end());
+      lines.append(line.begin(), line.end());
     }
-    text += notes;
-    std::fputs(text.c_str(), stdout);
+    if (plan_.format != Format::kCsv) {
+      fmt::print(
+          "{}\n{}",
+          wrapped(fmt::format("mean of {} vectors of {} numbers over {}, {}, {} trial{}, seed {}", ranks_, x_.size(),
+                              exchange_.engine(), plan_.pattern, plan_.trials, plan_.trials == 1 ? "" : "s", plan_.seed)),
+          plan_.format == Format::kMarkdown ? "\n" : "");
+    }
+    fmt::print("{}", rank_table(lines).render(plan_.format));
+    fmt::print(plan_.format == Format::kCsv ? stderr : stdout, "{}", notes);
   }
 
   void finish() {
@@ -324,20 +350,20 @@ class Rank {
 void run_rank(Exchange& exchange, const RankPlan& plan, comm::Milliseconds timeout) {
   static std::mutex print_mutex;
   Rank rank(exchange, plan, timeout);
-  std::string rows, notes;
+  std::string lines, notes;
   for (size_t k = 0; k < plan.codecs.size(); ++k) {
     const RankFigures figures = rank.measure(k);
+    const std::string line = rank.json(k, figures);
     if (!plan.json) {
-      rows += rank.row(k, figures);
+      lines += line;
       notes += rank.notes(k, figures);
       continue;
     }
-    const std::string line = rank.json(k, figures);
     const std::lock_guard lock(print_mutex);
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fflush(stdout);
   }
-  if (!plan.json) rank.print_rows(rows, notes);
+  if (!plan.json) rank.print_table(lines, notes);
   rank.finish();
 }
 

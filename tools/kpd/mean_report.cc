@@ -2,12 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "kpd/base/cpu.h"
 #include "mean.h"
+#include "spec_text.h"
+#include "table.h"
 
 namespace kpd::tool {
 namespace {
@@ -31,48 +35,118 @@ LinkFigures link_figures(double link, double wire_bits, const Speed& speed) {
   return {1 / link / (codec + network), 1 / link / slowest, std::max(0.0, (1 - wire_bits / 32) / codec)};
 }
 
-std::string with_error(const Estimate& e) {
-  return e.standard_error ? fmt::format("{:.5g} +- {:.1g}", e.mean, *e.standard_error) : fmt::format("{:.5g}", e.mean);
+Cell with_error(const Estimate& e) {
+  if (!e.standard_error) return significant_cell(e.mean, 5);
+  return {fmt::format("{} +- {:.1g}", significant(e.mean, 5), *e.standard_error), e.mean};
+}
+Cell error_of(const Estimate& e) {
+  return significant_cell(e.standard_error.value_or(std::numeric_limits<double>::quiet_NaN()), 1);
 }
 
-std::string speed_text(double gb_per_s) { return fmt::format("{:.3g}", gb_per_s); }
+// A column of the table and what stands in it: a figure more is a row more in the lists below.
+struct MeanColumn {
+  Column column;
+  std::function<Cell(size_t codec, const CodecFigures&)> cell;
+};
+using MeanColumns = std::vector<MeanColumn>;
 
-void print_rows(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(rows[0].size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
-    line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+void add_error_columns(const MeanPlan& plan, MeanColumns& columns) {
+  const bool loss = plan.loss.has_value();
+  const MeanColumns errors = {
+      {{"codec", "codec", {}, {}, true}, [&plan](size_t k, const CodecFigures&) { return Cell(plan.codec_texts[k]); }},
+      {{"wire_bits_per_coordinate", loss ? "bits on the wire" : "bits", "a number",
+        loss ? "control parts and packets with their headers" : "all bytes of the messages"},
+       [](size_t, const CodecFigures& f) { return fixed_cell(f.wire_bits(), 4); }},
+      {{"vnmse", "vnmse", {}, "squared error of the vectors over their squares"},
+       [](size_t, const CodecFigures& f) { return with_error(estimate(f.vnmse)); }},
+      {{"vnmse_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.vnmse)); }},
+      {{"limit_vnmse",
+        loss ? "bound" : "limit",
+        {},
+        loss ? "(1 + v) E[packets sent / arrived] - 1, with v the limit without loss, over messages of which something came"
+             : "vnmse of the method for long vectors"},
+       [](size_t, const CodecFigures& f) { return significant_cell(estimate(f.limit).mean, 5); }},
+      {{"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
+       [](size_t, const CodecFigures& f) { return with_error(estimate(f.nmse)); }},
+      {{"nmse_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.nmse)); }},
+      {{"ratio", "ratio", {}, kRatioLegend},
+       [](size_t, const CodecFigures& f) {
+         const Estimate e = estimate(f.ratio);
+         if (!e.standard_error) return fixed_cell(e.mean, 3);
+         return Cell(fmt::format("{} +- {:.1g}", fixed(e.mean, 3), *e.standard_error), e.mean);
+       }},
+      {{"ratio_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.ratio)); }},
+  };
+  columns.insert(columns.end(), errors.begin(), errors.end());
+}
+
+void add_loss_columns(MeanColumns& columns) {
+  const MeanColumns counts = {
+      {{"packets_lost", "packets", "lost"},
+       [](size_t, const CodecFigures& f) {
+         return Cell(fmt::format("{} of {}", f.packets_lost, f.packets), static_cast<double>(f.packets_lost));
+       }},
+      {{"packets", ""}, [](size_t, const CodecFigures& f) { return count_cell(f.packets); }},
+      {{"messages_lost", "messages", "lost"},
+       [](size_t, const CodecFigures& f) {
+         return Cell(fmt::format("{} of {}", f.messages_lost, f.messages), static_cast<double>(f.messages_lost));
+       }},
+      {{"messages", ""}, [](size_t, const CodecFigures& f) { return count_cell(f.messages); }},
+  };
+  columns.insert(columns.end(), counts.begin(), counts.end());
+}
+
+void add_speed_columns(const MeanPlan& plan, MeanColumns& columns) {
+  const MeanColumns speeds = {
+      {{"encode_gb_per_s", "encode", "GB/s", "of float32 numbers"},
+       [](size_t, const CodecFigures& f) { return significant_cell(f.speed->encode_gb_per_s, 3); }},
+      {{"decode_gb_per_s", "decode", "GB/s"},
+       [](size_t, const CodecFigures& f) { return significant_cell(f.speed->decode_gb_per_s, 3); }},
+      {{"memcpy_gb_per_s", "memcpy", "GB/s"},
+       [](size_t, const CodecFigures& f) { return significant_cell(f.speed->memcpy_gb_per_s, 3); }},
+  };
+  columns.insert(columns.end(), speeds.begin(), speeds.end());
+  if (!plan.link_gb_per_s) return;
+  const double link = *plan.link_gb_per_s;
+  const auto figures = [link](const CodecFigures& f) { return link_figures(link, f.wire_bits(), *f.speed); };
+  const MeanColumns gains = {
+      {{"link_gain", "gain", fmt::format("{:g} Gbit/s", 8 * link), "time to send float32 over time with the codec"},
+       [figures](size_t, const CodecFigures& f) { return fixed_cell(figures(f).gain, 2); }},
+      {{"link_gain_overlapped", "overlapped", {}, "the gain if encoding, sending and decoding overlap"},
+       [figures](size_t, const CodecFigures& f) { return fixed_cell(figures(f).gain_overlapped, 2); }},
+      {{"link_break_even_gbit_per_s", "pays below", "Gbit/s"},
+       [figures](size_t, const CodecFigures& f) { return significant_cell(8 * figures(f).break_even, 3); }},
+  };
+  columns.insert(columns.end(), gains.begin(), gains.end());
+}
+
+// What is the same in every row, for programs that read the table alone.
+void add_run_columns(const MeanPlan& plan, MeanColumns& columns) {
+  const std::pair<const char*, uint64_t> fields[] = {{"dim", plan.dim},
+                                                     {"clients", plan.clients},
+                                                     {"trials", plan.trials},
+                                                     {"threads", static_cast<uint64_t>(plan.threads)},
+                                                     {"seed", plan.seed}};
+  for (const auto& [key, value] : fields) {
+    columns.push_back({{key, ""}, [v = value](size_t, const CodecFigures&) { return count_cell(v); }});
   }
 }
 
-std::vector<std::string> table_row(const MeanPlan& plan, size_t codec, const CodecFigures& figures) {
-  const Estimate vnmse = estimate(figures.vnmse), nmse = estimate(figures.nmse);
-  const double limit = estimate(figures.limit).mean;
-  const double ratio = nmse.mean * static_cast<double>(plan.clients) / vnmse.mean;
-  std::vector<std::string> row = {plan.codec_texts[codec], fmt::format("{:.4f}", figures.wire_bits()),
-                                  with_error(vnmse),       std::isfinite(limit) ? fmt::format("{:.5g}", limit) : "-",
-                                  with_error(nmse),        std::isfinite(ratio) ? fmt::format("{:.3f}", ratio) : "-"};
-  if (plan.loss) {
-    row.push_back(fmt::format("{} of {}", figures.packets_lost, figures.packets));
-    row.push_back(fmt::format("{} of {}", figures.messages_lost, figures.messages));
+Table mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures) {
+  MeanColumns columns;
+  add_error_columns(plan, columns);
+  if (plan.loss) add_loss_columns(columns);
+  if (plan.repeats > 0) add_speed_columns(plan, columns);
+  add_run_columns(plan, columns);
+  std::vector<Column> heads;
+  for (const MeanColumn& c : columns) heads.push_back(c.column);
+  Table table(heads);
+  for (size_t k = 0; k < figures.size(); ++k) {
+    std::vector<Cell> row;
+    for (const MeanColumn& c : columns) row.push_back(c.cell(k, figures[k]));
+    table.add(row);
   }
-  if (figures.speed) {
-    row.push_back(speed_text(figures.speed->encode_gb_per_s));
-    row.push_back(speed_text(figures.speed->decode_gb_per_s));
-    row.push_back(speed_text(figures.speed->memcpy_gb_per_s));
-    if (plan.link_gb_per_s) {
-      const LinkFigures link = link_figures(*plan.link_gb_per_s, figures.wire_bits(), *figures.speed);
-      row.push_back(fmt::format("{:.2f}x", link.gain));
-      row.push_back(fmt::format("{:.2f}x", link.gain_overlapped));
-      row.push_back(fmt::format("{:.3g} Gbit/s", 8 * link.break_even));
-    }
-  }
-  return row;
+  return table;
 }
 
 }  // namespace
@@ -81,7 +155,8 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   const Estimate vnmse = estimate(figures.vnmse), nmse = estimate(figures.nmse);
   Json object;
   object["codec"] = plan.codec_texts[codec];
-  object["bits"] = plan.codecs[codec].bits();
+  object["spec"] = full_spec(plan.codecs[codec]);
+  object["bits"] = plan.codecs[codec].base.bits();
   object["dim"] = plan.dim;
   object["clients"] = plan.clients;
   object["trials"] = plan.trials;
@@ -89,6 +164,9 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   object["vnmse_stderr"] = optional_json(vnmse.standard_error);
   object["nmse"] = optional_json(nmse.mean);
   object["nmse_stderr"] = optional_json(nmse.standard_error);
+  const Estimate ratio = estimate(figures.ratio);
+  object["ratio"] = optional_json(ratio.mean);
+  object["ratio_stderr"] = optional_json(ratio.standard_error);
   object["limit_vnmse"] = optional_json(estimate(figures.limit).mean);
   object["wire_bits_per_coordinate"] = figures.wire_bits();
   const Speed* speed = figures.speed ? &*figures.speed : nullptr;
@@ -99,6 +177,7 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   object["isa"] = active_isa();
   object["seed"] = plan.seed;
   object["saturated"] = figures.saturated;
+  if (plan.files) object["exact_elements"] = plan.files->exact_elements();
   if (plan.loss) {
     object["loss"] = plan.loss->fraction;
     object["burst"] = plan.loss->burst;
@@ -122,38 +201,30 @@ void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& fig
   std::fflush(stdout);
 }
 
-void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures) {
-  fmt::print("{}: {} numbers, {} client{}, {} trial{}, seed {}, {} thread{}, {}\n", plan.source->description(), plan.dim,
-             plan.clients, plan.clients == 1 ? "" : "s", plan.trials, plan.trials == 1 ? "" : "s", plan.seed, plan.threads,
-             plan.threads == 1 ? "" : "s", active_isa());
-  if (plan.loss) {
-    fmt::print("{:g} of the packets are lost{}; bits on the wire: control parts and packets with their headers\n",
-               plan.loss->fraction, plan.loss->burst ? ", in bursts" : "");
-    fmt::print(
-        "bound: (1 + v) E[packets sent / arrived] - 1, with v the limit without loss, over messages of which something came\n");
+void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figures, Format format) {
+  // Around a csv table nothing stands on stdout.
+  FILE* out = format == Format::kCsv ? stderr : stdout;
+  if (format != Format::kCsv) {
+    fmt::print("{}\n", wrapped(fmt::format("{}: {} numbers, {} client{}, {} trial{}, seed {}, {} thread{}, {}",
+                                           plan.source->description(), plan.dim, plan.clients, plan.clients == 1 ? "" : "s",
+                                           plan.trials, plan.trials == 1 ? "" : "s", plan.seed, plan.threads,
+                                           plan.threads == 1 ? "" : "s", active_isa())));
+    if (plan.loss) fmt::print("{:g} of the packets are lost{}\n", plan.loss->fraction, plan.loss->burst ? ", in bursts" : "");
+    if (format == Format::kMarkdown) fmt::print("\n");
   }
-  const bool loss = plan.loss.has_value();
-  std::vector<std::string> head = {
-      "codec", loss ? "bits on the wire" : "bits/number", "vnmse", loss ? "bound" : "limit", "nmse", "nmse*n/vnmse"};
-  if (loss) head.insert(head.end(), {"packets lost", "messages lost"});
-  if (plan.repeats > 0) {
-    head.insert(head.end(), {"encode GB/s", "decode GB/s", "memcpy GB/s"});
-    if (plan.link_gb_per_s) {
-      head.push_back(fmt::format("gain at {:g} Gbit/s", 8 * *plan.link_gb_per_s));
-      head.insert(head.end(), {"overlapped", "pays below"});
-    }
+  fmt::print("{}", mean_table(plan, figures).render(format));
+  for (size_t k = 0; k < figures.size() && format != Format::kCsv; ++k) {
+    const std::string spec = full_spec(plan.codecs[k]);
+    if (spec != plan.codec_texts[k]) fmt::print("{}\n", wrapped("in full: " + spec, kMaxColumns, 2));
   }
-  std::vector<std::vector<std::string>> rows = {head};
-  for (size_t k = 0; k < figures.size(); ++k) rows.push_back(table_row(plan, k, figures[k]));
-  print_rows(rows);
   for (size_t k = 0; k < figures.size(); ++k) {
     const CodecFigures& f = figures[k];
     if (f.groups_lost > 0) {
-      fmt::print("{}: {} groups of blocks of which nothing came, though something came of their messages\n",
+      fmt::print(out, "{}: {} groups of blocks of which nothing came, though something came of their messages\n",
                  plan.codec_texts[k], f.groups_lost);
     }
     if (f.saturated == 0) continue;
-    fmt::print("{}: {} decoded numbers clamped to the float range\n", plan.codec_texts[k], f.saturated);
+    fmt::print(out, "{}: {} decoded numbers clamped to the float range\n", plan.codec_texts[k], f.saturated);
   }
 }
 

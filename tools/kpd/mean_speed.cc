@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
 // Messages of one codec: many short ones are spread over the threads, a long one uses them inside.
 class Bench {
  public:
-  Bench(const MeanPlan& plan, const gradient::Codec& codec)
+  Bench(const MeanPlan& plan, const gradient::CodecPolicy& codec)
       : threads_(plan.threads),
         dim_(plan.dim),
         n_((kMinNumbers + dim_ - 1) / dim_),
@@ -101,7 +101,7 @@ class Bench {
 
 }  // namespace
 
-Speed measure_speed(const MeanPlan& plan, const gradient::Codec& codec) {
+Speed measure_speed(const MeanPlan& plan, const gradient::CodecPolicy& codec) {
   Bench bench(plan, codec);
   bench.encode();
   bench.decode();

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "channel.h"
+#include "files.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "mean.h"
@@ -50,13 +51,38 @@ double sum_squares_of(size_t n, int threads, const Term& term) {
   return total;
 }
 
+// Long ones lie in a file (kpd/io/scratch.h).
+template <class T>
+class Vector {
+ public:
+  Vector() = default;
+  explicit Vector(size_t n)
+      : memory_(std::make_shared<io::ScratchMemory>(n * sizeof(T), scratch_folder())), values_(memory_->as<T>()) {}
+  size_t size() const { return values_.size(); }
+  T& operator[](size_t i) const { return values_[i]; }
+  std::span<T> span() const { return values_; }
+  void fill_zero(size_t n) {
+    if (size() != n) *this = Vector(n);
+    std::fill(values_.begin(), values_.end(), T{0});
+  }
+  std::shared_ptr<io::ScratchMemory> take() {
+    values_ = {};
+    return std::move(memory_);
+  }
+
+ private:
+  std::shared_ptr<io::ScratchMemory> memory_;
+  std::span<T> values_;
+};
+
 // What one codec accumulates during a trial.
 struct CodecSums {
   // Of the clients of whose messages something arrived.
   double error2 = 0, norm2 = 0, limit2 = 0, weight = 0;
+  double weighted_error2 = 0;  // sum of weight^2 |decoded - true|^2
   uint64_t clients = 0;
-  std::vector<double> mean_error;  // weighted sum of decoded - true
-  std::vector<double> mean;        // weighted sum of decoded, with keep_mean
+  Vector<double> mean_error;  // weighted sum of decoded - true
+  Vector<double> mean;        // weighted sum of decoded, with keep_mean
 };
 
 // Runs whole trials for a group of codecs. Thread-compatible; `threads` are used inside.
@@ -71,14 +97,14 @@ class TrialRunner {
   // Counts go to counts[k]; the trial's ratios to figures[first + k] at index `trial`.
   void run(uint64_t trial, std::span<CodecFigures> counts, std::span<CodecFigures> figures, Progress& progress) {
     for (CodecSums& sums : sums_) {
-      sums.error2 = sums.norm2 = sums.limit2 = sums.weight = 0;
+      sums.error2 = sums.norm2 = sums.limit2 = sums.weight = sums.weighted_error2 = 0;
       sums.clients = 0;
-      sums.mean_error.assign(plan_.dim, 0);
-      if (plan_.keep_mean) sums.mean.assign(plan_.dim, 0);
+      sums.mean_error.fill_zero(plan_.dim);
+      if (plan_.keep_mean) sums.mean.fill_zero(plan_.dim);
     }
     reader_->start_trial(trial, threads_);
     for (uint64_t client = 0; client < plan_.clients; ++client) {
-      reader_->load(client, x_, threads_);
+      reader_->load(client, x_.span(), threads_);
       const double norm2 = sum_squares_of(x_.size(), threads_, [&](size_t i) { return double{x_[i]}; });
       for (size_t k = 0; k < channels_.size(); ++k) {
         send(k, trial, client, norm2, counts[k]);
@@ -91,7 +117,7 @@ class TrialRunner {
  private:
   void send(size_t k, uint64_t trial, uint64_t client, double norm2, CodecFigures& counts) {
     try {
-      if (!channels_[k]->send(trial, client, x_, received_, counts)) return;
+      if (!channels_[k]->send(trial, client, x_.span(), received_.span(), counts)) return;
     } catch (const Error& e) {
       fail(e.code(), plan_.source->client_name(client), ": ", e.what());
     }
@@ -101,7 +127,9 @@ class TrialRunner {
     sums.limit2 += channels_[k]->limit_vnmse() * norm2;
     sums.weight += weight;
     sums.clients += 1;
-    sums.error2 += sum_squares_of(x_.size(), threads_, [&](size_t i) { return double{received_[i]} - double{x_[i]}; });
+    const double error2 = sum_squares_of(x_.size(), threads_, [&](size_t i) { return double{received_[i]} - double{x_[i]}; });
+    sums.error2 += error2;
+    sums.weighted_error2 += weight * weight * error2;
     parallel_for(chunks(x_.size()), threads_, [&](size_t c, int) {
       const size_t end = std::min(x_.size(), (c + 1) * kChunk);
       for (size_t i = c * kChunk; i < end; ++i) sums.mean_error[i] += weight * (double{received_[i]} - double{x_[i]});
@@ -114,7 +142,8 @@ class TrialRunner {
   void finish(size_t k, uint64_t trial, CodecFigures& figures) {
     CodecSums& sums = sums_[k];
     if (sums.weight == 0) {
-      figures.vnmse[trial] = figures.nmse[trial] = figures.limit[trial] = std::numeric_limits<double>::quiet_NaN();
+      figures.vnmse[trial] = figures.nmse[trial] = figures.limit[trial] = figures.ratio[trial] =
+          std::numeric_limits<double>::quiet_NaN();
       if (plan_.keep_mean) fail(ErrorCode::kCorruptData, "no message arrived, so there is no mean");
       return;
     }
@@ -125,17 +154,19 @@ class TrialRunner {
     const auto ratio = [](double a, double b) { return a == 0 ? 0.0 : a / b; };
     figures.vnmse[trial] = ratio(sums.error2, sums.norm2);
     figures.nmse[trial] = ratio(mean_error2, sums.norm2 / static_cast<double>(sums.clients));
+    figures.ratio[trial] = sums.weighted_error2 > 0 ? mean_error2 / (scale * scale * sums.weighted_error2)
+                                                    : std::numeric_limits<double>::quiet_NaN();
     figures.limit[trial] = sums.norm2 > 0 ? sums.limit2 / sums.norm2 : channels_[k]->limit_vnmse();
     if (!plan_.keep_mean) return;
-    for (double& v : sums.mean) v *= scale;
-    figures.mean = std::move(sums.mean);
+    for (double& v : sums.mean.span()) v *= scale;
+    figures.mean = sums.mean.take();
   }
 
   const MeanPlan& plan_;
   size_t first_;
   int threads_;
   std::unique_ptr<ClientReader> reader_;
-  std::vector<float> x_, received_;
+  Vector<float> x_, received_;
   std::vector<std::unique_ptr<Channel>> channels_;
   std::vector<CodecSums> sums_;
 };
@@ -184,6 +215,7 @@ std::vector<CodecFigures> run_trials(const MeanPlan& plan) {
     f.vnmse.resize(plan.trials);
     f.nmse.resize(plan.trials);
     f.limit.resize(plan.trials);
+    f.ratio.resize(plan.trials);
   }
   Progress progress("mean", plan.codecs.size() * plan.trials * plan.clients, "vectors");
   // Codecs share the making of the clients' vectors as far as their sums fit.

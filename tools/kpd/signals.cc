@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <string_view>
 
 #include <unistd.h>
 
 #include "kpd/base/error.h"
+#include "kpd/io/file.h"
 
 namespace kpd::tool {
 namespace {
@@ -20,18 +22,46 @@ std::atomic<const std::string*> g_explanation{nullptr};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
               std::atomic<const std::string*>::is_always_lock_free);
 
+void say(std::string_view text) {
+  const ssize_t ignored = write(2, text.data(), text.size());
+  static_cast<void>(ignored);
+}
+
 void handle(int signal) {
   if (const std::string* const text = g_explanation.load(); signal == SIGTERM && text != nullptr) {
-    const ssize_t ignored = write(2, text->data(), text->size());
-    static_cast<void>(ignored);
+    say(*text);
     _exit(1);
   }
   const bool again = g_signal.exchange(signal) != 0;
   if (g_deferred.load() > 0 && !(again && g_second_ends.load())) return;
-  constexpr std::string_view kText = "\nkpd: interrupted\n";
-  const ssize_t ignored = write(2, kText.data(), kText.size());
-  static_cast<void>(ignored);
+  io::remove_unfinished_files();
+  say("\nkpd: interrupted\n");
   _exit(128 + signal);
+}
+
+std::atomic<bool> g_bus_error{false};
+
+void handle_bus_error(int signal, siginfo_t* info, void*) {
+  const char* file = info->si_code > 0 ? io::mapped_file_at(info->si_addr) : nullptr;
+  if (file == nullptr) {
+    // None of ours: ends the process as if nobody had asked.
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+    return;
+  }
+  if (g_bus_error.exchange(true)) {
+    for (;;) pause();  // another thread is saying it
+  }
+  io::remove_unfinished_files();
+  char line[1200];
+  size_t n = 0;
+  for (const char* part : {"kpd: ", file, ": became shorter while it was read, or its disk fails\n"}) {
+    const size_t length = std::strlen(part);
+    std::memcpy(line + n, part, length);
+    n += length;
+  }
+  say({line, n});
+  _exit(1);
 }
 
 }  // namespace
@@ -46,6 +76,10 @@ void install_signal_handlers() {
   // A terminal that closes is a Ctrl-C; where nohup or another parent had it ignored, it stays so.
   struct sigaction before = {};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  action.sa_handler = nullptr;
+  action.sa_sigaction = handle_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
 }
 
 void explain_termination(const std::string& line) { g_explanation.store(new std::string(line + "\n")); }

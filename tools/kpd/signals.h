@@ -1,12 +1,15 @@
-// tools: Ctrl-C. By default it ends the program at once with exit code 130: commands hold nothing on disk while they compute.
+// tools: Ctrl-C. By default it ends the program at once with exit code 130; what was written beside an output is removed.
 // While a DeferInterrupt lives (an output is being written, or a command ends its own way) it only raises a flag.
+//
+// And SIGBUS, by which the operating system says that a mapped input has become shorter or that its disk fails: one line that
+// names the file, and exit code 1.
 #pragma once
 
 #include <string>
 
 namespace kpd::tool {
 
-// Catches SIGINT, SIGTERM and, unless it is ignored, SIGHUP. Call once, before threads start.
+// Catches SIGINT, SIGTERM, SIGBUS and, unless it is ignored, SIGHUP. Call once, before threads start.
 void install_signal_handlers();
 
 // From now on SIGTERM writes this line to stderr and ends the program with exit code 1: where SIGTERM is how a launcher says

@@ -8,9 +8,12 @@
 #include <fmt/format.h>
 
 #include "kpd/base/error.h"
+#include "kpd/base/spec.h"
 
 namespace kpd::tool {
 namespace {
+
+constexpr uint8_t kExactMethod = 11;  // what is no floating point, whatever the codec: in no spec
 
 // The shortest decimal of q / 65536 that a spec reads back as q.
 std::string q16_text(uint32_t q) {
@@ -27,11 +30,12 @@ std::string q16_text(uint32_t q) {
 std::string spec_text(const gradient::WireParams& params) {
   const auto& rows = gradient::methods();
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const gradient::MethodRow& r) { return r.id == params.method; });
+  if (params.method == kExactMethod) return "exact";
   if (row == rows.end()) return fmt::format("method {}", params.method);
   std::string text(row->name);
   char separator = ':';
   const auto put = [&](std::string_view key, const std::string& value) {
-    if (std::find(row->keys.begin(), row->keys.end(), key) == row->keys.end()) return;
+    if (std::none_of(row->keys.begin(), row->keys.end(), [&](const gradient::SpecKey& k) { return k.key == key; })) return;
     text += str(separator, key, "=", value);
     separator = ',';
   };
@@ -52,6 +56,27 @@ std::string spec_text(const gradient::WireParams& params) {
   if (row->name == "kashin-sq") put("iterations", fmt::format("{}", params.param));
   if (row->name == "terngrad" && params.param != 0) put("clip", q16_text(params.param));
   put("block", fmt::format("{}", uint64_t{1} << std::min<unsigned>(63, params.log2_block)));
+  return text;
+}
+
+namespace {
+
+std::string full_spec(const gradient::Codec& codec) {
+  const Spec spec = Spec::parse(codec.text());
+  std::string text(codec.row().name);
+  for (const gradient::SpecKey& key : codec.row().keys) {
+    const Spec::Item* given = spec.find(key.key);
+    text += str(&key == codec.row().keys.data() ? ":" : ",", key.key, "=",
+                given != nullptr ? std::string_view(given->value) : key.fallback);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string full_spec(const gradient::CodecPolicy& policy) {
+  std::string text = full_spec(policy.base);
+  for (const auto& [pattern, codec] : policy.by_name) text += str(" ", pattern, "=", full_spec(codec));
   return text;
 }
 

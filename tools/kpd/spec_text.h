@@ -10,4 +10,8 @@ namespace kpd::tool {
 // A spec that encodes to the same fields, e.g. "eden:bits=1,block=4096,rounds=2"; "method 77" for an unknown id.
 std::string spec_text(const gradient::WireParams& params);
 
+// A spec with every key of its method, those that were not given as their defaults: "eden:bits=1,code=fixed,rounds=by
+// size,..."; of a policy the base and PATTERN=SPEC of each pattern.
+std::string full_spec(const gradient::CodecPolicy& policy);
+
 }  // namespace kpd::tool

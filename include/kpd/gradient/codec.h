@@ -49,6 +49,13 @@ inline constexpr uint16_t kFlagJoin = 16;       // tensors shorter than a block 
 inline constexpr uint16_t kFlagMaxNorm = 32;    // qsgd, norm=max
 inline constexpr uint16_t kFlagFixedCode = 64;  // qsgd, code=fixed
 
+// A key of a method's spec, for people: what it takes and what holds without it. A test parses what stands here.
+struct SpecKey {
+  std::string_view key;
+  std::string_view values;    // "fixed|entropy", or "64..16384" with a note behind a comma
+  std::string_view fallback;  // a value, or words where it depends: "by size"
+};
+
 // One row of the table of methods.
 struct MethodRow {
   uint8_t id;                 // on the wire; never reused
@@ -57,7 +64,7 @@ struct MethodRow {
   std::string_view unbiased;  // for people: how unbiased
   std::string_view limit;     // for people: the error limit
   std::string_view paper;
-  std::vector<std::string_view> keys;  // the spec keys it takes
+  std::vector<SpecKey> keys;
 };
 const std::vector<MethodRow>& methods();
 

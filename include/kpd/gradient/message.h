@@ -2,7 +2,7 @@
 //
 // A stream holds many tensors under one header and ends in a CRC-32 of all before. Two forms: a *message* (between machines
 // that agreed on a manifest; carries a hash of it and the ids of run, round and client, from which both sides derive the seeds)
-// and a *file* (carries its manifest and its seed). Every number of bits reported counts all bytes of the stream.
+// and a *file* (carries its manifest, its seed, and which client's it is of which round). Every number of bits reported counts all bytes of the stream.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kpd/base/dtype.h"
@@ -46,6 +47,18 @@ struct RunSecret {
   static RunSecret from_seed(uint64_t seed);
 };
 
+// What the rotations of a file follow from, beside its manifest. Files that are averaged must differ in one of them: errors of
+// equal rotations do not cancel.
+struct FileIds {
+  uint64_t seed = 0;
+  uint64_t round = 0;
+  uint64_t client = 0;
+  FileIds(uint64_t the_seed, uint64_t the_round = 0, uint64_t the_client = 0)  // NOLINT: a seed alone is one
+      : seed(the_seed), round(the_round), client(the_client) {}
+};
+// Texts that a file carries beside its tensors, as safetensors' __metadata__.
+using FileMetadata = std::vector<std::pair<std::string, std::string>>;
+
 enum class NonFinite : uint8_t {
   kRefuse,  // Error(kInvalidArgument) naming tensor and index
   kZero,    // replaced by 0, counted
@@ -55,6 +68,7 @@ enum class NonFinite : uint8_t {
 struct EncodeOptions {
   int threads = 1;
   NonFinite nonfinite = NonFinite::kRefuse;
+  FileMetadata metadata{};     // of files; well-formed UTF-8
   bool authenticated = false;  // messages get the 16-byte field that authenticate() fills (kpd/gradient/aggregator.h)
 };
 
@@ -102,8 +116,8 @@ class Encoder {
   // float64 beyond the float range does. `dst` and the tensors must not overlap.
   uint64_t encode_message(std::span<const TensorView> tensors, const MessageIds& ids, std::span<uint8_t> dst,
                           EncodeReport* report = nullptr);
-  // File form: manifest and seed travel; the seed is the file's own secret.
-  uint64_t encode_file(std::span<const TensorView> tensors, uint64_t seed, std::span<uint8_t> dst,
+  // File form: manifest, ids and metadata travel; the seed is the file's own secret.
+  uint64_t encode_file(std::span<const TensorView> tensors, const FileIds& ids, std::span<uint8_t> dst,
                        EncodeReport* report = nullptr);
   // Streaming form of the same message, for overlap with a transport: begin_stream(), then next_chunk() until it returns 0.
   // Chunks are the header, then one segment (64 blocks) at a time, then the checksum; joined they are one stream, whose total
@@ -152,9 +166,10 @@ struct StreamInfo {
   uint8_t major = 0, minor = 0;
   uint64_t header_bytes = 0, total_bytes = 0;
   uint32_t n_tensors = 0;
-  MessageIds ids;              // message form
+  MessageIds ids;              // of a file round and client only
   uint64_t manifest_hash = 0;  // both forms (computed for files)
   uint64_t seed = 0;           // file form
+  FileMetadata metadata;       // file form
   std::array<uint8_t, 16> mac{};
   std::vector<WireParams> codecs;  // the stream's table, as it travels
   std::vector<CodecRun> runs;      // the codecs of all tensors

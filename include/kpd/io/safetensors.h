@@ -1,4 +1,5 @@
-// io: safetensors (huggingface/safetensors, README "Format"): u64 length, JSON header, data. F32, F16 and BF16.
+// io: safetensors (huggingface/safetensors, README "Format"): u64 length, JSON header, data. Floats of 8 to 64 bits, integers
+// and bools.
 //
 // Stricter than needed for reading, as the reference is: data must be covered exactly, without gap, overlap or duplicate name.
 #pragma once
@@ -24,7 +25,8 @@ struct SafetensorsFile {
 
 bool looks_like_safetensors(std::span<const uint8_t> bytes);
 
-// Entries point into `bytes`. Throws Error(kCorruptData | kUnsupported | kLimitExceeded) naming file, byte and tensor.
+// Entries point into `bytes`; the format does not align them to their elements. Throws Error(kCorruptData | kUnsupported |
+// kLimitExceeded) naming file, byte and tensor.
 SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits = {});
 
 // The header's bytes (length field included) for these tensors, and the order in which their data follows: larger elements

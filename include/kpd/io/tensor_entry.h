@@ -15,7 +15,7 @@ struct TensorEntry {
   std::string name;  // "" in formats that know no names
   DType dtype = DType::kFloat32;
   std::vector<uint64_t> shape;  // row-major; its product is count; empty = one element (a scalar)
-  const void* data = nullptr;   // count contiguous elements; not owned; aligned to the element if the file's bytes begin so
+  const void* data = nullptr;   // count contiguous elements; not owned; not always aligned to the element
   uint64_t count = 0;
 
   TensorView view() const { return {data, count, dtype}; }

@@ -26,7 +26,9 @@ enum class Sampling : uint8_t { kUniform, kWeighted };  // weighted: in proporti
 enum class Weights : uint8_t { kExamples, kUniform };   // of the messages in the average
 
 struct FederateOptions {
-  std::vector<std::string> codecs;  // of the uplink, run one after another from the same model with the same samples of clients
+  // Of the uplink, run one after another from the same model with the same samples of clients: specs, each of them alone or
+  // behind "PATTERN=SPEC " for tensors by their names (gradient::CodecPolicy::text()).
+  std::vector<std::string> codecs;
   uint64_t rounds = 100;
   uint64_t clients = 300;
   uint64_t examples_per_client = 200;
