@@ -66,7 +66,9 @@ struct PeerCodec {
       if (e.row.name == spec.method()) entry = &e;
     }
     if (entry == nullptr) fail(ErrorCode::kInvalidArgument, "no peer named ", spec.method());
-    spec.check_keys(entry->row.keys);
+    std::vector<std::string_view> names;
+    for (const SpecKey& key : entry->row.keys) names.push_back(key.key);
+    spec.check_keys(names);
     params = entry->parse(spec);
     if (rotates(entry->row.id) && params.rounds == kAutoRounds) params.rounds = 2;
     codec = entry->make(params);

@@ -62,7 +62,8 @@ void FileOptions::add_as(CLI::App& app, const char* of_what) {
 }
 
 io::TensorFormat FileOptions::output(std::string_view what, const std::string& path) const {
-  const auto wanted = as.empty() ? std::nullopt : std::optional(kFormatOf[parse_choice("--as", as, kFormats)]);
+  std::optional<io::TensorFormat> wanted;
+  if (!as.empty()) wanted = kFormatOf[parse_choice("--as", as, kFormats)];
   const auto named = as_usage(what, [&] { return format_by_name(path, wanted || is_special(path)); });
   if (named && wanted && *named != *wanted) usage("--as ", as, ": ", what, " ", path, " is named otherwise");
   if (!named && !wanted) usage(what, " ", path, ": its name does not say the format; give --as npy, safetensors or f32");

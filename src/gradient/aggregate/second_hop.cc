@@ -38,7 +38,7 @@ double step_of(const Codec& codec) {
 double second_hop_bits(const Codec& codec, double factor, double most) {
   const double own = codec.bits();
   const auto& keys = codec.row().keys;
-  if (std::find(keys.begin(), keys.end(), "bits") == keys.end()) return own;
+  if (std::none_of(keys.begin(), keys.end(), [](const SpecKey& k) { return k.key == "bits"; })) return own;
   const double step = step_of(codec);
   if (most < own) {
     const double fewer = std::floor(most * 256) / 256;
