@@ -53,6 +53,8 @@ def worked_rows(data):
     row(4, f"{n_tensors} tensors")
     row(8, f"total length {number('Q')}")
     row(8, f"seed {number('Q')}")
+    row(8, f"round {number('Q')}")
+    row(8, f"client {number('Q')}")
     for _ in range(n_tensors):
         n = number("H")
         row(2, f"name length {n}")
@@ -92,7 +94,7 @@ def worked_text():
             lines.append(f"    {at + i:04x}  {part:<23}  {text}" if i == 0 else f"    {at + i:04x}  {part:<23}  …")
     header = struct.unpack_from("<I", data, 8)[0]
     secret = reference.secret_of_seed(1)
-    ids = {"manifest": reference.manifest_hash(data[32:header], 2), "run": 0, "round": 0, "client": 0}
+    ids = {"manifest": reference.manifest_hash(data[48:header], 2), "run": 0, "round": 0, "client": 0}
     rotation, own = (reference.derive(secret, ids, 0, 0, kind) for kind in (0, 1))
     payload = header + 2 + 14 + 2
     word = struct.unpack_from("<I", data, payload)[0]

@@ -70,7 +70,8 @@ TEST(Limit, FixedCodeWhereCodesAreShorterThanTheFlush) {
     EXPECT_EQ(resolve_params(Codec::parse(entropy).params(), static_cast<uint64_t>(first)).flags & kFlagEntropy, kFlagEntropy);
     EXPECT_EQ(resolve_params(Codec::parse(entropy).params(), 1).method, 0);
     const std::vector<float> x = normal_input(static_cast<size_t>(first - 1));
-    EXPECT_EQ(round_trip(x, entropy).bytes, round_trip(x, fixed).bytes) << bits;
+    EXPECT_EQ(round_trip(x, entropy).decoded, round_trip(x, fixed).decoded) << bits;  // the records differ
+    EXPECT_EQ(round_trip(x, entropy).bytes.size(), round_trip(x, fixed).bytes.size()) << bits;
   }
   for (const char* spec : {"eden:bits=1,code=entropy,dither=shared", "eden:bits=8,code=entropy"}) {
     EXPECT_EQ(resolve_params(Codec::parse(spec).params(), 64).param, Codec::parse(spec).params().param) << spec;

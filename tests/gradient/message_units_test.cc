@@ -2,6 +2,7 @@
 // and what a stream costs beside its codes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cfloat>
 #include <cstring>
 #include <limits>
@@ -335,7 +336,8 @@ TEST(Units, BlocksOfZerosHaveNoCodes) {
     EXPECT_LE(two.bytes.size(), zero.bytes.size() + 2 * (kBlock + kBlock / 2) + 300);
     EXPECT_NEAR(two.error2, two.report.error2, 1e-3 * two.norm2 + 1e-12);
     for (size_t i = 0; i < 3 * kBlock; ++i) ASSERT_EQ(two.decoded[i], 0);
-    EXPECT_NE(two.decoded[3 * kBlock + 5], 0);
+    // randk keeps an eighth of the elements.
+    EXPECT_TRUE(std::any_of(&two.decoded[3 * kBlock], &two.decoded[4 * kBlock], [](float v) { return v != 0; }));
   }
   // The largest blocks of zeros are within the reader's limits.
   const RoundTrip large = round_trip(std::vector<float>(32767), "eden:bits=8,block=16384");

@@ -69,6 +69,7 @@ inline Bias measure(const std::string& spec, const std::vector<float>& x, int cl
   WireParams params = wanted;
   params.rounds = resolved.rounds;
   params.flags |= resolved.flags & kFlagSizedRounds;
+  params.flags &= static_cast<uint16_t>(~kFlagJoin);
   const auto codec = method_by_id(params.method).make(params);
   const SegmentShape shape = segment_shape(x.size(), 1u << params.log2_block, 0);
   Scratch scratch;

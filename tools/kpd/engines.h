@@ -2,6 +2,7 @@
 // and kpd runs these instead (delegate.h). Each program has one engines_NAME.cc with open_other_engine().
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct EngineOptions {
   bool used() const { return !comm.empty(); }
   void refuse_others() const;       // without --comm: throws UsageError for one that was given
   comm::Milliseconds wait() const;  // --timeout
+  // For the others' end: a rank that was given up may still be at its last work, so 10 seconds at least.
+  comm::Milliseconds end_wait() const { return std::max(wait(), comm::Milliseconds(10000)); }
 };
 
 // How one process takes part.

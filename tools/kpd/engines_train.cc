@@ -30,7 +30,7 @@ bool has_other_engine(const std::string& name) {
 std::unique_ptr<comm::Exchange> open_other_engine([[maybe_unused]] const EngineOptions& options,
                                                   [[maybe_unused]] const Place& place) {
 #ifdef KPD_HAVE_MPI
-  if (options.comm == "mpi") return comm::make_mpi({}, options.wait());
+  if (options.comm == "mpi") return comm::make_mpi({}, options.end_wait());
 #endif
 #ifdef KPD_HAVE_GLOO
   train::GlooOptions gloo;
