@@ -96,9 +96,9 @@ inline std::vector<GoldenCase> golden_cases() {
       {"entropy-b8", "eden:code=entropy,bits=8,block=1024", narrow},
       {"entropy-biased", "eden:code=entropy,bits=0.5,scale=biased,rounds=1", {{1500}, {512, Fill::kSpike}}},  // all indices 0
       {"entropy-norm", "eden:code=entropy,bits=2,scale=norm,rounds=1", narrow},
-      {"entropy-escapes-b4", "eden:code=entropy,bits=4", mixes({8191}), false, 14},  // seeds with escapes
-      {"entropy-escapes-b6", "eden:code=entropy,bits=6", mixes({8191}), false, 3},
-      {"dither-escapes-b5", "eden:code=entropy,dither=shared,bits=5", mixes({8191}), false, 58},
+      {"entropy-escapes-b4", "eden:code=entropy,bits=4", mixes({8191}), false, 1},  // seeds with escapes
+      {"entropy-escapes-b6", "eden:code=entropy,bits=6", mixes({8191}), false, 100},
+      {"dither-escapes-b5", "eden:code=entropy,dither=shared,bits=5", mixes({8191}), false, 16},
       {"entropy-three-rounds", "eden:code=entropy,bits=2", few},
       {"entropy-block64", "eden:code=entropy,bits=2,block=64", many_blocks},
       {"entropy-edges", "eden:code=entropy,bits=1,block=256", edges},
