@@ -87,7 +87,8 @@ void describe(const OpenStream& open, std::span<const uint8_t> stream, StreamInf
       bytes = static_cast<uint64_t>(static_cast<double>(unit.bytes) * static_cast<double>(piece.count) /
                                     static_cast<double>(unit.count));
     }
-    info.tensors.push_back({piece.count, info.manifest[i].dtype, units[u].record, unit.params, u, piece.start, unit.offset, bytes});
+    info.tensors.push_back(
+        {piece.count, info.manifest[i].dtype, units[u].record, unit.params, u, piece.start, unit.offset, bytes});
   }
 }
 

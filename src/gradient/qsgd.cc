@@ -302,18 +302,19 @@ double limit(const WireParams& params, uint64_t count) {
 }  // namespace
 
 MethodEntry qsgd_entry() {
-  return {{kQsgdId,
-           "qsgd",
-           "1..8, fewer on the wire",
-           "exactly",
-           "min(block/s^2, sqrt(block)/s), s = 2^(bits-1); norm=max (sqrt(1+block/s^2)-1)/2",
-           "QSGD, Alistarh et al., NeurIPS 2017",
-           {{"bits", "1..8", "4"}, {"norm", "l2|max", "l2"}, {"code", "elias|fixed", "elias"}, {"block", kBlockKey.values, "512"}}},
-          parse,
-          make,
-          limit,
-          1,
-          kMaxBits};
+  return {
+      {kQsgdId,
+       "qsgd",
+       "1..8, fewer on the wire",
+       "exactly",
+       "min(block/s^2, sqrt(block)/s), s = 2^(bits-1); norm=max (sqrt(1+block/s^2)-1)/2",
+       "QSGD, Alistarh et al., NeurIPS 2017",
+       {{"bits", "1..8", "4"}, {"norm", "l2|max", "l2"}, {"code", "elias|fixed", "elias"}, {"block", kBlockKey.values, "512"}}},
+      parse,
+      make,
+      limit,
+      1,
+      kMaxBits};
 }
 
 }  // namespace kpd::gradient

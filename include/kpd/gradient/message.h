@@ -2,7 +2,8 @@
 //
 // A stream holds many tensors under one header and ends in a CRC-32 of all before. Two forms: a *message* (between machines
 // that agreed on a manifest; carries a hash of it and the ids of run, round and client, from which both sides derive the seeds)
-// and a *file* (carries its manifest, its seed, and which client's it is of which round). Every number of bits reported counts all bytes of the stream.
+// and a *file* (carries its manifest, its seed, and which client's it is of which round). Every number of bits reported counts
+// all bytes of the stream.
 #pragma once
 
 #include <array>

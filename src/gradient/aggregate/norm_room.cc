@@ -94,7 +94,8 @@ double room_of(const Codec& codec, uint64_t n) {
 
 double norm_room(const Manifest& manifest, const CodecPolicy& policy) {
   double room = room_of(policy.base, shortest_unit(manifest, policy, policy.base));
-  for (const auto& [pattern, codec] : policy.by_name) room = std::max(room, room_of(codec, shortest_unit(manifest, policy, codec)));
+  for (const auto& [pattern, codec] : policy.by_name)
+    room = std::max(room, room_of(codec, shortest_unit(manifest, policy, codec)));
   return room;
 }
 
