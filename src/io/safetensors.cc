@@ -183,9 +183,14 @@ class HeaderEvents {
 constexpr std::string_view kDTypeNames[kDTypes] = {"F32", "BF16", "F16", "F64", "I8",   "I16",     "I32",    "I64",
                                                    "U8",  "U16",  "U32", "U64", "BOOL", "F8_E4M3", "F8_E5M2"};
 
+std::optional<DType> known_dtype(std::string_view name) {
+  const auto* known = std::find(std::begin(kDTypeNames), std::end(kDTypeNames), name);
+  if (known == std::end(kDTypeNames)) return std::nullopt;
+  return static_cast<DType>(known - std::begin(kDTypeNames));
+}
+
 DType dtype_of(const RawEntry& entry, std::string_view file) {
-  const auto* known = std::find(std::begin(kDTypeNames), std::end(kDTypeNames), entry.dtype);
-  if (known != std::end(kDTypeNames)) return static_cast<DType>(known - std::begin(kDTypeNames));
+  if (const std::optional<DType> known = known_dtype(entry.dtype)) return *known;
   std::string names;
   for (const std::string_view name : kDTypeNames) names += str(names.empty() ? "" : ", ", name);
   fail(ErrorCode::kUnsupported, file, ": tensor '", printable(entry.name), "' has elements of type '", printable(entry.dtype),
@@ -226,26 +231,31 @@ void check_coverage(const std::vector<RawEntry>& entries, uint64_t data_at, uint
   }
 }
 
-TensorEntry make_entry(const RawEntry& raw, std::span<const uint8_t> data, uint64_t data_at, std::string_view file,
-                       const Limits& limits) {
-  TensorEntry entry;
-  entry.dtype = dtype_of(raw, file);
-  const std::string where = str(file, ": tensor '", printable(raw.name), "'");
-  entry.count = element_count(raw.shape, limits, where);
+// The header, parsed, and the data behind it.
+struct Header {
+  std::string file;  // for errors
+  std::vector<RawEntry> entries;
+  Metadata metadata;
+  std::span<const uint8_t> data;
+  uint64_t data_at = 0;
+};
+
+SafetensorsRecord make_record(const RawEntry& raw, const Header& header, const Limits& limits) {
+  SafetensorsRecord record{raw.name, raw.dtype, known_dtype(raw.dtype), raw.shape, {}};
+  const std::string where = str(header.file, ": tensor '", printable(raw.name), "'");
+  const uint64_t count = element_count(raw.shape, limits, where);
   const auto [begin, end] = std::pair(raw.offsets[0], raw.offsets[1]);
-  if (begin > end || end > data.size()) {
-    fail(ErrorCode::kCorruptData, where, " lies at offsets ", begin, " to ", end, ", expected a range within ", data.size(),
-         " bytes of data");
+  if (begin > end || end > header.data.size()) {
+    fail(ErrorCode::kCorruptData, where, " lies at offsets ", begin, " to ", end, ", expected a range within ",
+         header.data.size(), " bytes of data");
   }
-  const uint64_t item_bytes = dtype_bytes(entry.dtype);
-  if ((end - begin) % item_bytes != 0 || (end - begin) / item_bytes != entry.count) {
-    fail(ErrorCode::kCorruptData, where, " has ", end - begin, " bytes at byte ", data_at + begin, ", expected ", entry.count,
+  const uint64_t item_bytes = record.dtype ? dtype_bytes(*record.dtype) : 1;
+  if (record.dtype && ((end - begin) % item_bytes != 0 || (end - begin) / item_bytes != count)) {
+    fail(ErrorCode::kCorruptData, where, " has ", end - begin, " bytes at byte ", header.data_at + begin, ", expected ", count,
          " elements of ", item_bytes, " bytes");
   }
-  entry.name = raw.name;
-  entry.shape = raw.shape;
-  entry.data = data.data() + begin;
-  return entry;
+  record.bytes = header.data.subspan(begin, end - begin);
+  return record;
 }
 
 std::string quote(std::string_view v) {
@@ -276,7 +286,15 @@ bool looks_like_safetensors(std::span<const uint8_t> bytes) {
   return header_bytes >= 2 && header_bytes <= bytes.size() - kLengthBytes && bytes[kLengthBytes] == '{';
 }
 
-SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits) {
+uint64_t SafetensorsRecord::count() const {
+  uint64_t n = 1;
+  for (const uint64_t dim : shape) n *= dim;
+  return n;
+}
+
+namespace {
+
+Header read_header(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits) {
   const std::string file = printable_path(name);
   ByteReader reader(bytes, file);
   const uint64_t header_bytes = reader.u64("header length");
@@ -299,18 +317,42 @@ SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_vi
   const uint64_t data_at = reader.offset();
   const auto data = reader.take(reader.remaining(), "data");
   check_names(events.entries, file);
-  SafetensorsFile result;
-  result.metadata = std::move(events.metadata);
-  result.tensors.reserve(events.entries.size());
+  return {file, std::move(events.entries), std::move(events.metadata), data, data_at};
+}
+
+std::vector<SafetensorsRecord> make_records(const Header& header, const Limits& limits) {
+  std::vector<SafetensorsRecord> records;
+  records.reserve(header.entries.size());
   uint64_t total = 0;
-  for (const RawEntry& raw : events.entries) {
-    result.tensors.push_back(make_entry(raw, data, data_at, file, limits));
-    total += result.tensors.back().count;  // cannot wrap: each is bounded by the data's bytes
+  for (const RawEntry& raw : header.entries) {
+    records.push_back(make_record(raw, header, limits));
+    // The data bound only the counts of types that we know.
+    total += std::min(records.back().count(), ~total);
   }
   if (total > limits.max_total_elements) {
-    fail(ErrorCode::kLimitExceeded, file, ": ", total, " elements, the limit is ", limits.max_total_elements);
+    fail(ErrorCode::kLimitExceeded, header.file, ": ", total, " elements, the limit is ", limits.max_total_elements);
   }
-  check_coverage(events.entries, data_at, data.size(), file);
+  check_coverage(header.entries, header.data_at, header.data.size(), header.file);
+  return records;
+}
+
+}  // namespace
+
+std::vector<SafetensorsRecord> list_safetensors(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits) {
+  return make_records(read_header(bytes, name, limits), limits);
+}
+
+SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits) {
+  Header header = read_header(bytes, name, limits);
+  for (const RawEntry& raw : header.entries) (void)dtype_of(raw, header.file);
+  std::vector<SafetensorsRecord> records = make_records(header, limits);
+  SafetensorsFile result;
+  result.metadata = std::move(header.metadata);
+  result.tensors.reserve(records.size());
+  for (SafetensorsRecord& r : records) {
+    const uint64_t count = r.count();
+    result.tensors.push_back({std::move(r.name), *r.dtype, std::move(r.shape), r.bytes.data(), count});
+  }
   return result;
 }
 

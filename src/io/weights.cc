@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -26,18 +27,25 @@ constexpr const char* kExpected =
     "expected a GGUF file, a .safetensors file, or a folder with model.safetensors, model.safetensors.index.json or one .gguf";
 
 struct Parts {
+  OtherTensors policy = OtherTensors::kRefuse;
   std::vector<MappedFile> files;
   std::vector<WeightEntry> tensors;
+  std::vector<SafetensorsRecord> others;
   std::shared_ptr<const GgufMetadata> gguf;
 };
 
-// Kernels read weights where they lie: in a type that they know, aligned to it.
-BlockType block_type_of(const TensorEntry& tensor, const std::string& path) {
+// Kernels read weights where they lie: in a type that they know, aligned to it. None of another, which is refused unless others
+// are kept.
+std::optional<BlockType> block_type_of(const SafetensorsRecord& tensor, const std::string& path, OtherTensors policy) {
+  const bool keep = policy == OtherTensors::kKeep;
   if (tensor.dtype != DType::kFloat32 && tensor.dtype != DType::kFloat16 && tensor.dtype != DType::kBFloat16) {
+    if (keep) return std::nullopt;
     fail(ErrorCode::kUnsupported, printable_path(path), ": tensor '", printable(tensor.name), "' has elements of type ",
-         dtype_name(tensor.dtype), ", expected F32, F16 or BF16; convert or leave it out before saving");
+         tensor.dtype ? std::string(dtype_name(*tensor.dtype)) : printable(tensor.type),
+         ", expected F32, F16 or BF16; convert or leave it out before saving");
   }
-  if (reinterpret_cast<uintptr_t>(tensor.data) % dtype_bytes(tensor.dtype) != 0) {
+  if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % dtype_bytes(*tensor.dtype) != 0) {
+    if (keep) return std::nullopt;
     fail(ErrorCode::kUnsupported, printable_path(path), ": tensor '", printable(tensor.name),
          "' is not aligned to its elements; save it again with the safetensors library");
   }
@@ -60,14 +68,13 @@ void add_gguf(MappedFile file, const std::string& path, const Limits& limits, Pa
 }
 
 void add_safetensors(MappedFile file, const std::string& path, const Limits& limits, Parts& parts) {
-  SafetensorsFile parsed = parse_safetensors(file.bytes(), path, limits);
-  for (TensorEntry& tensor : parsed.tensors) {
-    WeightEntry entry;
-    entry.type = block_type_of(tensor, path);
-    entry.name = std::move(tensor.name);
-    entry.shape = std::move(tensor.shape);
-    entry.bytes = {static_cast<const uint8_t*>(tensor.data), tensor.count * dtype_bytes(tensor.dtype)};
-    parts.tensors.push_back(std::move(entry));
+  for (SafetensorsRecord& tensor : list_safetensors(file.bytes(), path, limits)) {
+    const std::optional<BlockType> type = block_type_of(tensor, path, parts.policy);
+    if (type) {
+      parts.tensors.push_back({std::move(tensor.name), *type, std::move(tensor.shape), tensor.bytes});
+    } else {
+      parts.others.push_back(std::move(tensor));
+    }
   }
   parts.files.push_back(std::move(file));
 }
@@ -102,19 +109,20 @@ void add_shards(const fs::path& folder, const Limits& limits, Parts& parts) {
       fail(ErrorCode::kIo, index_name, ": file '", printable(entry.shard), "' of tensor '", printable(entry.tensor),
            "' is missing, expected it in the same folder");
     }
-    const size_t before = parts.tensors.size();
+    const size_t before = parts.tensors.size(), others_before = parts.others.size();
     add_safetensors(map_file(path), path, limits, parts);
-    for (size_t i = before; i < parts.tensors.size(); ++i) {
-      const WeightEntry& tensor = parts.tensors[i];
+    const auto hold = [&](const auto& tensor) {
       const auto [it, fresh] = held.emplace(tensor.name, parts.files.size() - 1);
       if (!fresh) {
         fail(ErrorCode::kCorruptData, printable_path(path), ": tensor '", printable(tensor.name), "' is also in '",
              printable_path(parts.files[it->second].name()), "', expected it once");
       }
       elements += tensor.count();
-    }
-    if (parts.tensors.size() > limits.max_tensors || elements > limits.max_total_elements) {
-      fail(ErrorCode::kLimitExceeded, index_name, ": the shards hold ", parts.tensors.size(), " tensors of ", elements,
+    };
+    for (size_t i = before; i < parts.tensors.size(); ++i) hold(parts.tensors[i]);
+    for (size_t i = others_before; i < parts.others.size(); ++i) hold(parts.others[i]);
+    if (held.size() > limits.max_tensors || elements > limits.max_total_elements) {
+      fail(ErrorCode::kLimitExceeded, index_name, ": the shards hold ", held.size(), " tensors of ", elements,
            " elements, the limits are ", limits.max_tensors, " and ", limits.max_total_elements);
     }
   }
@@ -156,21 +164,26 @@ uint64_t WeightEntry::count() const {
 }
 
 Weights::Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors,
-                 std::shared_ptr<const GgufMetadata> gguf)
-    : name_(std::move(name)), files_(std::move(files)), tensors_(std::move(tensors)), gguf_(std::move(gguf)) {
+                 std::shared_ptr<const GgufMetadata> gguf, std::vector<SafetensorsRecord> others)
+    : name_(std::move(name)),
+      files_(std::move(files)),
+      tensors_(std::move(tensors)),
+      gguf_(std::move(gguf)),
+      others_(std::move(others)) {
   by_name_.reserve(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
 }
 
-Weights Weights::open(const std::string& path, const Limits& limits) {
+Weights Weights::open(const std::string& path, const Limits& limits, OtherTensors others) {
   Parts parts;
+  parts.policy = others;
   std::error_code error;
   if (fs::is_directory(path, error)) {
     add_folder(path, limits, parts);
   } else {
     add_file(path, limits, parts);
   }
-  return {path, std::move(parts.files), std::move(parts.tensors), std::move(parts.gguf)};
+  return {path, std::move(parts.files), std::move(parts.tensors), std::move(parts.gguf), std::move(parts.others)};
 }
 
 const WeightEntry* Weights::find(std::string_view name) const {

@@ -123,7 +123,7 @@ USAGE = [
     (["plan", GGUF, "--batch", "0"], r"--batch 0"),
     (["export", GGUF], r"--tokenizer DIR is required"),
     (["export", GGUF, "--tokenizer", TEXT], r"--tokenizer .*LICENSE: is a file"),
-    (["inspect", TEXT, "--tensor", "a"], r"--tensor belongs to a model"),
+    (["inspect", TEXT, "--tensor", "a"], r"--tensor belongs to .safetensors files and models"),
     (["inspect", GGUF, "--tensor", "token_embd.weigt"], r"did you mean 'token_embd\.weight'"),
 ]
 

@@ -109,6 +109,31 @@ TEST(Safetensors, RefusesDuplicates) {
   EXPECT_KPD_ERROR(kCorruptData, "__metadata__ is given twice", parse(file_of("{\"__metadata__\":{},\"__metadata__\":{}}", 0)));
 }
 
+TEST(Safetensors, ListsTensorsOfAnyType) {
+  const auto bytes = file_of("{" + item("a", "C64", "[1]", "[0,8]") + "," + item("b", "F32", "[1]", "[8,12]") + "}", 12);
+  const auto records = list_safetensors(bytes, "m");
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].type, "C64");
+  EXPECT_FALSE(records[0].dtype.has_value());
+  EXPECT_EQ(records[0].bytes.size(), 8u);
+  EXPECT_EQ(records[1].dtype, DType::kFloat32);
+  EXPECT_EQ(records[1].count(), 1u);
+  // What bytes and shape bound of others is bound of these too.
+  EXPECT_KPD_ERROR(kCorruptData, "expected a range within 8",
+                   list_safetensors(file_of("{" + item("a", "X", "[1]", "[0,9]") + "}", 8), "m"));
+  EXPECT_KPD_ERROR(kCorruptData, "belong to no tensor",
+                   list_safetensors(file_of("{" + item("a", "X", "[1]", "[0,7]") + "}", 8), "m"));
+  EXPECT_KPD_ERROR(kLimitExceeded, "more elements in the shape",
+                   list_safetensors(file_of("{" + item("a", "X", "[4294967296,4294967296]", "[0,8]") + "}", 8), "m"));
+  Limits limits;
+  limits.max_elements = limits.max_total_elements = ~uint64_t{0};
+  const std::string huge = "[9223372036854775808]";
+  const std::string three =
+      item("a", "X", huge, "[0,1]") + "," + item("b", "X", huge, "[1,2]") + "," + item("c", "X", huge, "[2,3]");
+  limits.max_total_elements = ~uint64_t{0} - 1;
+  EXPECT_KPD_ERROR(kLimitExceeded, "elements, the limit is", list_safetensors(file_of("{" + three + "}", 3), "m", limits));
+}
+
 TEST(Safetensors, RefusesUnknownTypesAndParts) {
   EXPECT_KPD_ERROR(kUnsupported, "tensor 'a' has elements of type 'C64', expected one of F32, BF16",
                    parse(file_of("{" + item("a", "C64", "[1]", "[0,8]") + "}", 8)));

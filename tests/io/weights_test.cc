@@ -89,6 +89,29 @@ TEST_F(WeightsTest, Shards) {
   EXPECT_NE(Weights::open(folder_).find("whole"), nullptr);
 }
 
+TEST_F(WeightsTest, TensorsThatNoKernelReadsAreKeptWhereAsked) {
+  const std::vector<int64_t> ids = {1, 2};
+  const TensorEntry integers = {"ids", DType::kInt64, {2}, ids.data(), 2};
+  put_shard("one.safetensors", {tensor("a"), integers});
+  EXPECT_KPD_ERROR(kUnsupported, "tensor 'ids' has elements of type int64, expected F32, F16 or BF16",
+                   Weights::open(path("one.safetensors")));
+  put_shard(kOne, {tensor("a"), integers});
+  put_shard(kTwo, {tensor("c", DType::kBFloat16)});
+  put_index(str("{\"a\":\"", kOne, "\",\"c\":\"", kTwo, "\",\"ids\":\"", kOne, "\"}"));
+  for (const std::string& p : {path("one.safetensors"), folder_}) {
+    Weights w = Weights::open(p, {}, OtherTensors::kKeep);
+    w = Weights(std::move(w));
+    ASSERT_EQ(w.others().size(), 1u) << p;
+    EXPECT_EQ(w.others()[0].name, "ids");
+    EXPECT_EQ(w.others()[0].type, "I64");
+    EXPECT_EQ(w.others()[0].count(), 2u);
+    EXPECT_EQ(std::memcmp(w.others()[0].bytes.data(), ids.data(), 16), 0);
+    expect_floats(w, "a", floats_);
+  }
+  put_index(str("{\"ids\":\"", kTwo, "\",\"a\":\"", kOne, "\"}"));
+  EXPECT_KPD_ERROR(kCorruptData, "tensor 'ids' is not in", Weights::open(folder_, {}, OtherTensors::kKeep));
+}
+
 // tests/golden/make_shards.py wrote the folder with transformers.
 TEST_F(WeightsTest, ShardsOfTransformers) {
   const std::string folder = KPD_TESTS_DIR "/golden/shards";

@@ -115,7 +115,7 @@ int run_inspect(InspectArgs args) {
   require(args.file, "FILE", "");
   args.file = input_path(args.file);
   if (looks_like_model(args.file)) return inspect_model(args.file, args.tensor, args.common.json);
-  if (!args.tensor.empty()) usage("--tensor belongs to a model; ", args.file, " is none");
+  if (!args.tensor.empty()) usage("--tensor belongs to .safetensors files and models; ", args.file, " is none");
   const io::MappedFile file = map_input(args.file);
   std::optional<Progress> progress(std::in_place, "inspect", 0, "");  // the checksum reads all of it
   const gradient::StreamInfo info = gradient::read_stream_info(file.bytes(), args.file);
@@ -131,18 +131,20 @@ int run_inspect(InspectArgs args) {
 }  // namespace
 
 Command inspect_command() {
-  return {"inspect",
-          "show what is in a compressed file, a message or a model",
-          {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --out gradient.npy",
-           "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd inspect gradient.kpdg"},
-          [](CLI::App& app) {
-            auto args = std::make_shared<InspectArgs>();
-            add_positional(app, "FILE", args->file,
-                           "a file made by `kpd encode`, a message, or a model: GGUF file or folder; or a pipe, or -");
-            add(app, "--tensor", args->tensor, "NAME", "statistics of one tensor of a model");
-            args->common.add_json(app);
-            return [args] { return run_inspect(*args); };
-          }};
+  return {
+      "inspect",
+      "show what is in a compressed file, a message, a .safetensors file or a model",
+      {"kpd mean --synthetic lognormal --dim 100000 --clients 1 --codec float32 --seed 1 --out gradient.npy",
+       "kpd encode gradient.npy gradient.kpdg --codec eden:bits=2 --seed 1", "kpd inspect gradient.kpdg"},
+      [](CLI::App& app) {
+        auto args = std::make_shared<InspectArgs>();
+        add_positional(
+            app, "FILE", args->file,
+            "a file made by `kpd encode`, a message, a .safetensors file, or a model: GGUF file or folder; or a pipe, or -");
+        add(app, "--tensor", args->tensor, "NAME", "statistics of one tensor of a .safetensors file or a model");
+        args->common.add_json(app);
+        return [args] { return run_inspect(*args); };
+      }};
 }
 
 }  // namespace kpd::tool

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -36,6 +37,29 @@ double bits_per_weight(uint64_t bytes, uint64_t count) {
   return count == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(count);
 }
 
+// A tensor, whether a model's kernels can read it or not.
+struct Shown {
+  std::string name, type;
+  std::vector<uint64_t> shape;
+  uint64_t count;
+  std::span<const uint8_t> bytes;
+};
+
+Shown shown(const io::WeightEntry& tensor) {
+  return {tensor.name, block_type_info(tensor.type).name, tensor.shape, tensor.count(), tensor.bytes};
+}
+
+Shown shown(const io::SafetensorsRecord& tensor) {
+  return {tensor.name, printable(tensor.type), tensor.shape, tensor.count(), tensor.bytes};
+}
+
+std::vector<Shown> shown(const io::Weights& weights) {
+  std::vector<Shown> all;
+  for (const io::WeightEntry& tensor : weights.tensors()) all.push_back(shown(tensor));
+  for (const io::SafetensorsRecord& tensor : weights.others()) all.push_back(shown(tensor));
+  return all;
+}
+
 struct TypeTotal {
   uint64_t tensors = 0, weights = 0, bytes = 0;
 };
@@ -58,10 +82,10 @@ Overview overview(const std::string& path, const io::Weights& weights) {
     o.description =
         llm::describe_config({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, config.string());
   }
-  for (const io::WeightEntry& tensor : weights.tensors()) {
-    for (TypeTotal* total : {&o.types[block_type_info(tensor.type).name], &o.total}) {
+  for (const Shown& tensor : shown(weights)) {
+    for (TypeTotal* total : {&o.types[tensor.type], &o.total}) {
       ++total->tensors;
-      total->weights += tensor.count();
+      total->weights += tensor.count;
       total->bytes += tensor.bytes.size();
     }
   }
@@ -115,11 +139,9 @@ Json model_json(const std::string& path, const io::Weights& weights, const Overv
                            {"chat_template", !tokenizer->chat_template().empty()}};
   }
   object["tensors"] = Json::array();
-  for (const io::WeightEntry& tensor : weights.tensors()) {
-    object["tensors"].push_back({{"name", tensor.name},
-                                 {"type", block_type_info(tensor.type).name},
-                                 {"shape", tensor.shape},
-                                 {"bytes", tensor.bytes.size()}});
+  for (const Shown& tensor : shown(weights)) {
+    object["tensors"].push_back(
+        {{"name", tensor.name}, {"type", tensor.type}, {"shape", tensor.shape}, {"bytes", tensor.bytes.size()}});
   }
   return object;
 }
@@ -144,7 +166,7 @@ void print_model(const std::string& path, const io::Weights& weights, const Over
     fmt::print("tokenizer of {} tokens, BOS {}{}, EOS {}, {}\n", tokenizer->vocabulary_size(), token(tokenizer->bos()),
                tokenizer->adds_bos() ? " (put first)" : "", token(tokenizer->eos()),
                tokenizer->chat_template().empty() ? "no chat template" : "a chat template");
-  } else {
+  } else if (o.description) {
     fmt::print("no tokenizer\n");
   }
   fmt::print("  {:<8} {:>8} {:>16} {:>16} {:>16}\n", "type", "tensors", "parameters", "bytes", "bits per weight");
@@ -152,9 +174,8 @@ void print_model(const std::string& path, const io::Weights& weights, const Over
     fmt::print("  {:<8} {:>8} {:>16} {:>16} {:>16.3f}\n", name, t.tensors, t.weights, t.bytes,
                bits_per_weight(t.bytes, t.weights));
   }
-  for (const io::WeightEntry& tensor : weights.tensors()) {
-    fmt::print("  {:<40} {:<8} [{}]\n", printable(tensor.name), block_type_info(tensor.type).name,
-               fmt::join(tensor.shape, ", "));
+  for (const Shown& tensor : shown(weights)) {
+    fmt::print("  {:<40} {:<8} [{}]\n", printable(tensor.name), tensor.type, fmt::join(tensor.shape, ", "));
   }
 }
 
@@ -162,18 +183,17 @@ struct Statistics {
   double min = INFINITY, max = -INFINITY, sum = 0, squares = 0;
   uint64_t zeros = 0, nonfinite = 0, finite = 0;
 
-  void add(float value) {
-    if (!std::isfinite(value)) {
+  void add(double v) {
+    if (!std::isfinite(v)) {
       ++nonfinite;
       return;
     }
     ++finite;
-    const double v = static_cast<double>(value);
     min = std::min(min, v);
     max = std::max(max, v);
     sum += v;
     squares += v * v;
-    if (value == 0) ++zeros;
+    if (v == 0) ++zeros;
   }
 };
 
@@ -185,46 +205,96 @@ Statistics statistics(const io::WeightEntry& tensor) {
   for (uint64_t at = 0; at < count; at += step) {
     values.resize(std::min(step, count - at));
     quant::dequantize_blocks(tensor.type, tensor.bytes, at, values);
-    for (const float v : values) s.add(v);
+    for (const float v : values) s.add(static_cast<double>(v));
   }
   return s;
 }
 
-const io::WeightEntry& find_tensor(const io::Weights& weights, const std::string& name) {
-  if (const io::WeightEntry* tensor = weights.find(name)) return *tensor;
+template <class T>
+void add_all(std::span<const uint8_t> bytes, Statistics& s) {
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    s.add(static_cast<double>(value));
+  }
+}
+
+// None of a type that we cannot read.
+std::optional<Statistics> statistics(const io::SafetensorsRecord& tensor) {
+  if (!tensor.dtype) return std::nullopt;
+  Statistics s;
+  switch (*tensor.dtype) {
+    // What a float does not hold.
+    case DType::kFloat64:
+      add_all<double>(tensor.bytes, s);
+      return s;
+    case DType::kInt32:
+      add_all<int32_t>(tensor.bytes, s);
+      return s;
+    case DType::kUInt32:
+      add_all<uint32_t>(tensor.bytes, s);
+      return s;
+    case DType::kInt64:
+      add_all<int64_t>(tensor.bytes, s);
+      return s;
+    case DType::kUInt64:
+      add_all<uint64_t>(tensor.bytes, s);
+      return s;
+    default:
+      break;
+  }
+  const TensorView view = {tensor.bytes.data(), tensor.count(), *tensor.dtype};
+  std::vector<float> values;
+  for (uint64_t at = 0; at < view.count; at += values.size()) {
+    values.resize(std::min<uint64_t>(64 * 1024, view.count - at));
+    load_floats(view, at, values);
+    for (const float v : values) s.add(static_cast<double>(v));
+  }
+  return s;
+}
+
+[[noreturn]] void no_such_tensor(const io::Weights& weights, const std::string& name) {
+  const std::vector<Shown> all = shown(weights);
   std::vector<std::string_view> names;
-  for (const io::WeightEntry& tensor : weights.tensors()) names.push_back(tensor.name);
+  for (const Shown& tensor : all) names.push_back(tensor.name);
   const std::string_view near = nearest_word(name, names);
   usage("--tensor ", name, ": there is no such tensor",
         near.empty() ? std::string("; without --tensor all are listed")
                      : str("; did you mean '", printable(std::string(near)), "'?"));
 }
 
-int inspect_tensor(const io::Weights& weights, const std::string& name, bool json) {
-  const io::WeightEntry& tensor = find_tensor(weights, name);
-  const Statistics s = statistics(tensor);
+int print_statistics(const Shown& tensor, const std::optional<Statistics>& known, bool json) {
+  const Statistics s = known.value_or(Statistics{});
   const double n = static_cast<double>(std::max<uint64_t>(s.finite, 1));
   const double mean = s.sum / n, rms = std::sqrt(s.squares / n), zeros = static_cast<double>(s.zeros) / n;
-  const double bits = bits_per_weight(tensor.bytes.size(), tensor.count());
-  const char* type = block_type_info(tensor.type).name;
+  const double bits = bits_per_weight(tensor.bytes.size(), tensor.count);
   if (json) {
-    Json object = {{"name", tensor.name},          {"type", type},           {"shape", tensor.shape}, {"count", tensor.count()},
-                   {"bytes", tensor.bytes.size()}, {"bits_per_weight", bits}};
+    Json object = {{"name", tensor.name},   {"type", tensor.type},          {"shape", tensor.shape},
+                   {"count", tensor.count}, {"bytes", tensor.bytes.size()}, {"bits_per_weight", bits}};
     object["min"] = s.finite > 0 ? Json(s.min) : Json();
     object["max"] = s.finite > 0 ? Json(s.max) : Json();
-    object["mean"] = mean;
-    object["rms"] = rms;
-    object["zeros"] = zeros;
-    object["nonfinite"] = s.nonfinite;
+    object["mean"] = known ? Json(mean) : Json();
+    object["rms"] = known ? Json(rms) : Json();
+    object["zeros"] = known ? Json(zeros) : Json();
+    object["nonfinite"] = known ? Json(s.nonfinite) : Json();
     print(object);
     return kExitOk;
   }
-  fmt::print("{}: {} [{}], {} numbers in {} bytes, {:.3f} bits per weight\n", printable(tensor.name), type,
-             fmt::join(tensor.shape, ", "), tensor.count(), tensor.bytes.size(), bits);
+  fmt::print("{}: {} [{}], {} numbers in {} bytes, {:.3f} bits per weight\n", printable(tensor.name), tensor.type,
+             fmt::join(tensor.shape, ", "), tensor.count, tensor.bytes.size(), bits);
+  if (!known) fmt::print("no statistics of this type\n");
   if (s.finite > 0)
     fmt::print("min {:.6g}, max {:.6g}, mean {:.6g}, rms {:.6g}, zeros {:.3f} %\n", s.min, s.max, mean, rms, 100 * zeros);
   if (s.nonfinite > 0) fmt::print("{} are infinite or not a number\n", s.nonfinite);
   return kExitOk;
+}
+
+int inspect_tensor(const io::Weights& weights, const std::string& name, bool json) {
+  if (const io::WeightEntry* tensor = weights.find(name)) return print_statistics(shown(*tensor), statistics(*tensor), json);
+  for (const io::SafetensorsRecord& tensor : weights.others()) {
+    if (tensor.name == name) return print_statistics(shown(tensor), statistics(tensor), json);
+  }
+  no_such_tensor(weights, name);
 }
 
 }  // namespace
@@ -257,7 +327,7 @@ bool looks_like_model(const std::string& path) {
 }
 
 int inspect_model(const std::string& path, const std::string& tensor, bool json) {
-  const io::Weights weights = io::Weights::open(path);
+  const io::Weights weights = io::Weights::open(path, {}, io::OtherTensors::kKeep);
   if (!tensor.empty()) return inspect_tensor(weights, tensor, json);
   const Overview o = overview(path, weights);
   const std::optional<llm::Tokenizer> tokenizer = find_tokenizer(path, weights);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,19 @@ bool looks_like_safetensors(std::span<const uint8_t> bytes);
 // Entries point into `bytes`; the format does not align them to their elements. Throws Error(kCorruptData | kUnsupported |
 // kLimitExceeded) naming file, byte and tensor.
 SafetensorsFile parse_safetensors(std::span<const uint8_t> bytes, std::string_view name, const Limits& limits = {});
+
+// A tensor as the header has it, of any type: also of those that nothing here computes with.
+struct SafetensorsRecord {
+  std::string name, type;      // the type by the format's name, e.g. "F8_E8M0"
+  std::optional<DType> dtype;  // none if we have no such type
+  std::vector<uint64_t> shape;
+  std::span<const uint8_t> bytes;  // of the data; where there is a dtype, as many as the shape needs
+  uint64_t count() const;          // product of the shape
+};
+
+// What a file holds, for those who show it; in the header's order. Errors as of parse_safetensors() but for types.
+std::vector<SafetensorsRecord> list_safetensors(std::span<const uint8_t> bytes, std::string_view name,
+                                                const Limits& limits = {});
 
 // The header's bytes (length field included) for these tensors, and the order in which their data follows: larger elements
 // first, so that all are aligned. Throws Error(kInvalidArgument) for duplicate or unprintable (not UTF-8) names.

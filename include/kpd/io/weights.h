@@ -16,6 +16,7 @@
 #include "kpd/base/block_type.h"
 #include "kpd/base/limits.h"
 #include "kpd/io/file.h"
+#include "kpd/io/safetensors.h"
 
 namespace kpd::io {
 
@@ -29,16 +30,21 @@ struct WeightEntry {
   uint64_t count() const;          // product of the shape
 };
 
+// What to do with tensors of safetensors that no kernel can read where they lie: integers, float64, float8, or not aligned.
+enum class OtherTensors { kRefuse, kKeep };
+
 // Movable; thread-compatible.
 class Weights {
  public:
   // Throws Error(kIo | kCorruptData | kUnsupported | kLimitExceeded) naming file, byte or tensor, and what was expected.
-  static Weights open(const std::string& path, const Limits& limits = {});
+  static Weights open(const std::string& path, const Limits& limits = {}, OtherTensors others = OtherTensors::kRefuse);
 
   const std::string& name() const { return name_; }  // the path as given
   const std::vector<WeightEntry>& tensors() const { return tensors_; }
   const WeightEntry* find(std::string_view name) const;  // null if there is none
-  uint64_t bytes() const;                                // of all tensors
+  uint64_t bytes() const;                                // of tensors()
+  // With OtherTensors::kKeep, in the order of the files; names differ from those of tensors().
+  const std::vector<SafetensorsRecord>& others() const { return others_; }
 
   // What a GGUF file says beside its tensors; null for other formats, and once it was released.
   const std::shared_ptr<const GgufMetadata>& gguf() const { return gguf_; }
@@ -50,7 +56,7 @@ class Weights {
 
   // For the readers of the formats: a file whose bytes the entries point into.
   Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors,
-          std::shared_ptr<const GgufMetadata> gguf = nullptr);
+          std::shared_ptr<const GgufMetadata> gguf = nullptr, std::vector<SafetensorsRecord> others = {});
 
  private:
   std::string name_;
@@ -58,6 +64,7 @@ class Weights {
   std::vector<WeightEntry> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;
   std::shared_ptr<const GgufMetadata> gguf_;
+  std::vector<SafetensorsRecord> others_;
 };
 
 }  // namespace kpd::io
