@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -256,7 +257,7 @@ MappedFile map_file(const std::string& path) {
   return mapped;
 }
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+AtomicFile::AtomicFile(const std::string& path, Existing existing) : path_(path), existing_(existing) {
   struct stat info;
   mode_t mode = 0666;
   bool exists = false;
@@ -372,6 +373,27 @@ void AtomicFile::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
   }
 }
 
+void AtomicFile::put_in_place() {
+  if (existing_ == Existing::kKeep) {
+    if (renameat2(AT_FDCWD, temp_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0) return;
+    // Not every file system has it; then a link, which replaces nothing either, and last what is left.
+    if (errno == EINVAL || errno == ENOSYS) {
+      if (link(temp_.c_str(), target_.c_str()) == 0) {
+        unlink(temp_.c_str());
+        return;
+      }
+      struct stat info;
+      if (errno != EEXIST) errno = lstat(target_.c_str(), &info) == 0 ? EEXIST : 0;
+    }
+    if (errno == EEXIST) {
+      discard();
+      fail(ErrorCode::kIo, printable_path(path_), ": another has made it meanwhile; it was left as it is");
+    }
+    if (errno != 0) fail_errno("cannot put in place", errno);
+  }
+  if (rename(temp_.c_str(), target_.c_str()) != 0) fail_errno("cannot put in place", errno);
+}
+
 void AtomicFile::commit() {
   if (fd_ < 0) fail(ErrorCode::kInvalidArgument, printable_path(path_), ": committed after it was closed");
   if (mapped_bytes_ > 0) {
@@ -383,7 +405,7 @@ void AtomicFile::commit() {
   const int fd = std::exchange(fd_, -1);
   if (close(fd) != 0 && errno != EINTR) fail_errno("cannot close", errno);
   if (temp_.empty()) return;
-  if (rename(temp_.c_str(), target_.c_str()) != 0) fail_errno("cannot put in place", errno);
+  put_in_place();
   forget_unfinished(slot_);
   temp_.clear();
   // The rename itself survives a crash only if the folder is flushed; a file system that cannot do that still has a whole file.

@@ -52,7 +52,8 @@ ScratchMemory& ScratchMemory::operator=(ScratchMemory&& other) noexcept {
   return *this;
 }
 
-MappedOutput::MappedOutput(const std::string& path, uint64_t size_bytes, const std::string& scratch_folder) : file_(path) {
+MappedOutput::MappedOutput(const std::string& path, uint64_t size_bytes, const std::string& scratch_folder, Existing existing)
+    : file_(path, existing) {
   // A short one needs no place on the device but what it turns out to take.
   if (file_.is_stream() || size_bytes <= kMaxHeldBytes) {
     scratch_ = ScratchMemory(size_bytes, scratch_folder);

@@ -150,7 +150,7 @@ TensorFile load_tensors(const std::string& path, const Limits& limits) {
 }
 
 TensorWriter::TensorWriter(const std::string& path, TensorFormat format, std::vector<TensorEntry> tensors,
-                           const Metadata& metadata, const std::string& scratch_folder) {
+                           const Metadata& metadata, const std::string& scratch_folder, Existing existing) {
   check_format(path, format, tensors);
   std::vector<size_t> order = {0};
   std::vector<uint8_t> header;
@@ -163,7 +163,7 @@ TensorWriter::TensorWriter(const std::string& path, TensorFormat format, std::ve
       fail(ErrorCode::kLimitExceeded, where, ": more than 2^64 bytes");
     }
   }
-  output_.emplace(path, size, scratch_folder);
+  output_.emplace(path, size, scratch_folder, existing);
   std::span<uint8_t> rest = output_->bytes();
   std::copy(header.begin(), header.end(), rest.begin());
   rest = rest.subspan(header.size());

@@ -52,7 +52,8 @@ void check_downlink(const std::string& text) {
   const bool least_error = codec.params().scale == gradient::ScaleKind::kBiased;
   if (!least_error && !(codec.limit_vnmse() < 1)) {
     fail(ErrorCode::kInvalidArgument, "downlink: ", text,
-         ": what this codec loses of a difference is sent again with the next one, and an error of ", codec.limit_vnmse(),
+         ": what this codec loses of a difference is sent again with the next one, and an error of ",
+         std::round(100 * codec.limit_vnmse()) / 100,
          " of the difference (below 1 is needed) would grow without end. Use more bits, or scale=biased, which the residual "
          "makes up for");
   }

@@ -51,6 +51,32 @@ def case_exact_types_travel_as_they_are(t):
     assert rows["position_ids"]["dtype"] == "int64" and rows["position_ids"]["codec"].startswith("exact"), rows["position_ids"]
 
 
+def case_inspect_lists_tensors_of_any_type(t):
+    tensors = {"w": ("F32", (50, 100), f32(numbers(5000))), **EXACT, "f64": ("F64", (3,), struct.pack("<3d", 1, -2, 1e300)), "odd": ("C64", (2,), bytes(16)), "scale": ("F8_E8M0", (4,), bytes(4)),
+               "late": ("F32", (1,), f32([7]))}  # behind bytes, not aligned
+    t.path("in.safetensors").write_bytes(safetensors_bytes(tensors))
+    shown = json.loads(t.run("inspect", "in.safetensors", "--json").stdout)
+    assert {r["name"]: (r["type"], tuple(r["shape"]), r["bytes"]) for r in shown["tensors"]} == {k: (v[0], v[1], len(v[2])) for k, v in tensors.items()}, shown
+    assert {r["type"]: r["tensors"] for r in shown["types"]}["I64"] == 2 and shown["bytes"] == sum(len(v[2]) for v in tensors.values()), shown["types"]
+    text = t.run("inspect", "in.safetensors", out=r"(?m)^  position_ids +I64 +\[1, 8\]$").stdout
+    assert "tokenizer" not in text, text
+    for name, least, most in (("bn.num_batches_tracked", 2.0**53 + 1, 2.0**53 + 1), ("i8", -128, 127), ("u64", 2.0**64, 2.0**64), ("f64", -2, 1e300), ("late", 7, 7), ("mask", 0, 1), ("odd", None, None)):
+        figures = json.loads(t.run("inspect", "in.safetensors", "--tensor", name, "--json").stdout)
+        assert figures["min"] == least and figures["max"] == most, figures
+    t.run("inspect", "in.safetensors", "--tensor", "odd", out="no statistics of this type")
+    t.run("inspect", "in.safetensors", "--tensor", "position_idss", exit=2, err="did you mean 'position_ids'")
+    # A model needs types that it can compute with.
+    t.path("folder").mkdir()
+    t.path("in.safetensors").rename(t.path("folder/model.safetensors"))
+    t.run("inspect", "folder", out=r"(?m)^  mask +BOOL")
+
+
+def case_a_pattern_that_names_no_tensor_is_noted(t):
+    t.path("in.safetensors").write_bytes(safetensors_bytes({"norm.w": ("F32", (100,), f32(numbers(100)))}))
+    for command in (["encode", "in.safetensors", "x.kpdg", "--force"], ["mean", "in.safetensors"]):
+        t.run(*command, "--seed", "1", "--codec", "*nrom*=bf16", "--codec", "*norm*=float32", "--codec", "norm*=bf16", err=r"(?s)\Anote: --codec \*nrom\*=bf16 is of no tensor[^\n]*\nnote: --codec norm\*=bf16 is of no tensor[^\n]*\n\Z")
+
+
 def case_float64_is_coded_as_float32_and_restored(t):
     values = [v * 1.0000000001 for v in numbers(3000)]
     data = struct.pack("<3000d", *values)

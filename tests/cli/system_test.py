@@ -48,19 +48,50 @@ def no_room(t, options):
 
 
 def case_file_size_limit(t):
-    """Like a full disk: the system refuses to write on after 4 KiB."""
+    """`ulimit -f`, like a full disk: the system refuses to write on after 4 KiB, and its signal ends nobody."""
     write_npy(t.path("in.npy"), numbers(50000))
     t.run("encode", "--force", "in.npy", "x.kpdg", "--codec", "eden:bits=8", "--seed", "1")
     t.path("full").mkdir()
     folder, t.folder = t.folder, str(t.path("full"))
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     no_room(t, {"preexec_fn": limit})
     assert t.names() == [], t.names()
     t.folder = folder
+
+
+def case_of_two_that_make_one_file_the_second_says_so(t):
+    write_npy(t.path("in.npy"), numbers(100))
+    data = t.path("in.npy").read_bytes()
+    t.run("encode", "in.npy", "x.kpdg", "--seed", "1")
+    for args, out in ((["encode", "-", "y.kpdg", "--as", "npy", "--seed", "2"], "y.kpdg"), (["decode", "-", "y.npy"], "y.npy"),
+                      (["mean", "-", "--as", "npy", "--seed", "1", "--out", "m.npy"], "m.npy")):
+        first = subprocess.Popen([t.program, *args], stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=t.folder)
+        first.stdin.write(t.path("x.kpdg").read_bytes() if args[0] == "decode" else data)
+        first.stdin.flush()
+        until_reading(first)
+        t.path(out).write_bytes(b"of another")
+        err = first.communicate(timeout=60)[1].decode()
+        assert first.returncode == 1 and f"{out}: another has made it meanwhile" in err, (args, first.returncode, err)
+        assert t.path(out).read_bytes() == b"of another"
+    assert t.names() == ["in.npy", "m.npy", "x.kpdg", "y.kpdg", "y.npy"], t.names()
+
+
+def until_reading(process):
+    """It has looked at its options and waits for its pipe."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with open(f"/proc/{process.pid}/syscall") as file:
+            if file.read().split()[0] == "0":  # read
+                return
+        time.sleep(.005)
+
+
+def case_an_unwritable_mean_is_noticed_before_the_work(t):
+    done = t.run("mean", "--synthetic", "normal", "--dim", "2^33", "--clients", "1000", "--out", "no/m.npy", exit=1, err=r"--out no/m\.npy: there is no folder no")
+    assert done.stdout == "", done.stdout
 
 
 def case_full_disk(t):

@@ -8,6 +8,7 @@ import pathlib
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -114,10 +115,10 @@ def case_codecs_by_the_names_of_tensors(t):
         assert abs(b["wire_bits_per_coordinate"] - a["wire_bits_per_coordinate"] - (32 - a["bits"]) * 400 / 1400) < .7, (a, b)
 
 
-def on_terminal(t, *args):
-    """What the program writes to stderr if that is a terminal."""
+def on_terminal(t, end, *args):
+    """What the program writes to stderr if that is a terminal; its first line of progress seen, end(process) lets it end."""
     reader, writer = pty.openpty()
-    process = subprocess.Popen([t.program, *map(str, args)], stdout=subprocess.DEVNULL, stderr=writer, cwd=t.folder)
+    process = subprocess.Popen([t.program, *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=writer, cwd=t.folder)
     os.close(writer)
     text = b""
     while True:
@@ -128,18 +129,23 @@ def on_terminal(t, *args):
         if not part:
             break
         text += part
+        if b"\x1b[K" in text and end:
+            end(process)
+            end = None
     os.close(reader)
-    assert process.wait(timeout=60) == 0, text
-    return text.decode()
+    process.wait(timeout=60)
+    process.stdin.close()
+    return text.decode(), process.returncode
 
 
 def case_progress_on_a_terminal_only(t):
-    # About a second on one thread.
-    work = ["mean", "--synthetic", "lognormal", "--dim", "2^17", "--clients", 10, "--trials", 10, "--codec", "eden:bits=4", "--seed", 1, "--threads", 1]
-    text = on_terminal(t, *work)
-    assert re.search(r"\r\x1b\[Kmean: \d+/100 vectors, [\d.]+ a second, \d+ s left", text), text
-    assert text.endswith("\r\x1b[K"), text
-    work[work.index("--trials") + 1] = 2
+    work = ["mean", "--synthetic", "lognormal", "--dim", "2^17", "--clients", 10, "--trials", 100000, "--codec", "eden:bits=4", "--seed", 1, "--threads", 1]
+    text, code = on_terminal(t, lambda process: process.send_signal(signal.SIGINT), *work)
+    assert code == 130 and re.search(r"\r\x1b\[Kmean: \d+/1000 k vectors, [\d.]+ a second, [\d:]+( s)? left", text), text
+    # What waits for a pipe shows that it lives, and clears the line at its end.
+    text, code = on_terminal(t, lambda process: process.stdin.close(), "encode", "-", "x.kpdg", "--as", "f32", "--seed", 1)
+    assert code == 0 and re.fullmatch(r"(\r\x1b\[Kencode: \d+ s)+\r\x1b\[K", text), text
+    work[work.index("--trials") + 1] = 1
     assert t.run(*work).stderr == ""
 
 
@@ -164,6 +170,18 @@ def case_citation(t):
     text = (ROOT / "CITATION.cff").read_text()
     version = t.run("--version").stdout.split()[1]
     assert "cff-version: 1.2.0" in text and f"\nversion: {version}\n" in text and "EDEN" in text, text
+
+
+def case_a_rank_without_a_mean_has_no_hash_in_csv(t):
+    work = ["mean", "--comm", "inprocess", "--ranks", "2", "--pattern", "gather", "--synthetic", "normal", "--dim", "1000"]
+    rows = rows_of(t.run(*work, "--format", "csv").stdout)
+    assert len(rows[0]["replica_hash"]) == 16 and rows[1]["replica_hash"] == "" and rows[1]["nmse"] == "", rows
+
+
+def case_specs_stay_whole(t):
+    for args in (["codecs"], ["codecs", "eden"], ["mean", "--synthetic", "normal", "--dim", "64", "--trials", "1", "--seed", "1"]):
+        text = t.run(*args).stdout
+        assert not re.search(r"(?m)\beden:$", text), text
 
 
 if __name__ == "__main__":

@@ -198,6 +198,17 @@ TEST_F(AtomicFileTest, FollowsLinks) {
   EXPECT_EQ(names(), (Names{"dangling", "link", "link2", "sub"}));
 }
 
+TEST_F(AtomicFileTest, KeepsAFileThatCameMeanwhileWhereAsked) {
+  AtomicFile first(path("out"), Existing::kKeep), second(path("out"), Existing::kKeep), third(path("out"));
+  for (AtomicFile* file : {&first, &second, &third}) file->write(to_bytes(file == &first ? "first" : "other"));
+  first.commit();
+  EXPECT_KPD_ERROR(kIo, "out: another has made it meanwhile", second.commit());
+  EXPECT_EQ(get("out"), to_bytes("first"));
+  third.commit();
+  EXPECT_EQ(get("out"), to_bytes("other"));
+  EXPECT_EQ(names(), Names{"out"});
+}
+
 TEST_F(AtomicFileTest, RefusesFoldersAndMissingFolders) {
   EXPECT_KPD_ERROR(kIo, "is a directory", AtomicFile{folder_});
   EXPECT_KPD_ERROR(kIo, "no/out: cannot create", AtomicFile{path("no/out")});

@@ -93,9 +93,9 @@ size_t parse_choice(std::string_view option, std::string_view text, std::span<co
     if (choices[i] == text) return i;
   }
   std::string known;
-  for (const std::string_view choice : choices) known += str(known.empty() ? "" : ", ", choice);
+  for (size_t i = 0; i < choices.size(); ++i) known += str(i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ", choices[i]);
   const std::string_view near = nearest_word(text, choices);
-  usage(option, " ", text, ": ", near.empty() ? std::string() : str("did you mean '", near, "'? "), "(known: ", known, ")");
+  usage(option, " ", text, ": expected ", known, near.empty() ? std::string() : str("; did you mean '", near, "'?"));
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -218,10 +218,10 @@ void ClientFiles::mean_of_integers(size_t tensor, std::span<const double> weight
   }
 }
 
-uint64_t ClientFiles::write_mean(const std::string& path, io::TensorFormat format, std::span<const double> mean,
-                                 std::span<const double> weights, Integers integers) const {
+uint64_t ClientFiles::write_mean(const std::string& path, io::TensorFormat format, io::Existing existing,
+                                 std::span<const double> mean, std::span<const double> weights, Integers integers) const {
   const std::shared_ptr<const ClientFile> first = file(0);
-  TensorOutput output(path, format, manifest_, first->metadata());
+  TensorOutput output(path, format, manifest_, first->metadata(), existing);
   size_t offset = 0;
   for (size_t i = 0; i < manifest_.size(); ++i) {
     if (!dtype_is_exact(manifest_[i].dtype)) {

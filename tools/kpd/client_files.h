@@ -60,7 +60,7 @@ class ClientFiles {
   void load(size_t client, std::span<float> dst, int threads) const;
   // Writes the mean: floating point from `mean` (float_manifest() back to back), the rest by `integers`. Weights sum to 1.
   // Returns how many values were limited. Throws Error(kUnsupported) for an integer beyond 2^53 that is to be averaged.
-  uint64_t write_mean(const std::string& path, io::TensorFormat format, std::span<const double> mean,
+  uint64_t write_mean(const std::string& path, io::TensorFormat format, io::Existing existing, std::span<const double> mean,
                       std::span<const double> weights, Integers integers) const;
 
  private:

@@ -39,8 +39,8 @@ void report(const DecodeArgs& args, const DecodeFigures& f) {
     fmt::print(to, "{}\n", object.dump());
     return;
   }
-  fmt::print(to, "{}: {} numbers in {} tensor{}, {:.3f} s\n", is_stream_name(args.out) ? "standard output" : args.out,
-             f.elements, f.tensors, f.tensors == 1 ? "" : "s", f.seconds);
+  fmt::print(to, "{}: {} number{} in {} tensor{}, {:.3f} s\n", is_stream_name(args.out) ? "standard output" : args.out,
+             f.elements, f.elements == 1 ? "" : "s", f.tensors, f.tensors == 1 ? "" : "s", f.seconds);
   if (f.saturated != 0) fmt::print(to, "  {} numbers beyond the range of their type were clamped\n", f.saturated);
 }
 
@@ -66,7 +66,7 @@ int run_decode(DecodeArgs args) {
   check_holds("OUT", args.out, format, info.manifest);
   figures.bytes = stream.size();
   figures.tensors = info.manifest.size();
-  TensorOutput output(args.out, format, info.manifest, info.metadata);
+  TensorOutput output(args.out, format, info.manifest, info.metadata, args.files.existing());
   gradient::FileDecoder decoder(stream, info, figures.threads, args.in);
   Progress progress("decode", info.elements(), "numbers");
   for (size_t i = 0; i < info.manifest.size(); ++i) {

@@ -48,10 +48,10 @@ void report_text(const EncodeArgs& args, const gradient::EncodeReport& report, s
                  double bits, double seconds) {
   FILE* to = report_stream(args.out);
   fmt::print(to,
-             "{}: {} numbers in {} tensor{}, {} bytes, {:.4f} bits per number (all bytes), vnmse {:.5g}, seed {}, round {}, "
+             "{}: {} number{} in {} tensor{}, {} bytes, {:.4f} bits per number (all bytes), vnmse {:.5g}, seed {}, round {}, "
              "client {}, {:.3f} s\n",
-             is_stream_name(args.out) ? "standard output" : args.out, report.elements, tensors, tensors == 1 ? "" : "s",
-             report.stream_bytes, bits, report.vnmse(), ids.seed, ids.round, ids.client, seconds);
+             is_stream_name(args.out) ? "standard output" : args.out, report.elements, report.elements == 1 ? "" : "s", tensors,
+             tensors == 1 ? "" : "s", report.stream_bytes, bits, report.vnmse(), ids.seed, ids.round, ids.client, seconds);
   if (report.nonfinite != 0) fmt::print(to, "  NaN or Inf: {} numbers ({})\n", report.nonfinite, args.nonfinite);
   if (report.exact_elements != 0)
     fmt::print(to, "  no floating point: {} numbers, {} bytes, as they are\n", report.exact_elements, report.exact_bytes);
@@ -89,11 +89,12 @@ int run_encode(EncodeArgs args) {
   Progress progress("encode", 0, "");
   const TensorInput input = open_tensors(args.in, format);
   options.metadata = input.file.metadata;
+  note_idle_patterns(codec, input.manifest);
   const auto start = std::chrono::steady_clock::now();
   gradient::EncodeReport report;
   try {
     gradient::Encoder encoder(input.manifest, codec, gradient::RunSecret{}, options);
-    io::MappedOutput output(args.out, encoder.max_bytes(), scratch_folder());
+    io::MappedOutput output(args.out, encoder.max_bytes(), scratch_folder(), args.files.existing());
     const uint64_t bytes = encoder.encode_file(input.views, ids, output.bytes(), &report);
     // What a reader would refuse must not be written.
     gradient::read_stream_info(output.bytes().first(bytes), "encoded");

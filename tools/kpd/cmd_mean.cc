@@ -124,6 +124,7 @@ void check_options(const MeanArgs& args) {
     if (parse_codecs(args.codecs).size() != 1) usage("--out holds one mean; give one --codec");
     for (const std::string& file : args.files) refuse_same_file("--out", args.out, file);
     check_output("--out", args.out, args.options.force);
+    if (!is_stream_name(args.out)) check_writable("--out", args.out);
   }
   if (!args.loss.empty()) {
     for (const gradient::CodecPolicy& policy : parse_codecs(args.codecs)) check_packets(policy);
@@ -151,6 +152,7 @@ MeanPlan make_plan(const MeanArgs& args, std::shared_ptr<const ClientFiles> file
   plan.source = make_source(args, plan.files, plan.seed);
   if (!args.synthetic.empty()) plan.weights = parse_weights(args.weights, plan.source->clients());
   plan.clients = plan.source->clients();
+  note_idle_patterns(plan.codecs[0], plan.source->manifest());  // all have the same patterns
   if (plan.keep_mean) {
     check_holds("--out", args.out, args.options.output("--out", args.out),
                 plan.files ? plan.files->manifest() : plan.source->manifest());
@@ -196,6 +198,7 @@ RankPlan make_rank_plan(const MeanArgs& args) {
     for (const std::string& w : split(args.weights, ',')) plan.weights.push_back(parse_count("--weights", w, 1, 1u << 31));
   }
   plan.out = args.out;
+  plan.existing = args.options.existing();
   // Ranks on one machine share its processors.
   plan.threads = args.common.threads_text.empty() ? 1 : args.common.threads();
   plan.json = args.common.json;
@@ -211,9 +214,10 @@ void write_mean(const MeanArgs& args, const MeanPlan& plan, const CodecFigures& 
     if (exact > 0 && args.integers.empty())
       fmt::print(stderr, "note: {} numbers are no floating point: {}'s are kept (--integers mean averages them)\n", exact,
                  plan.files->path(0));
-    note_limited(args.out, plan.files->write_mean(args.out, format, mean, plan.weights, parse_integers(args)));
+    note_limited(args.out,
+                 plan.files->write_mean(args.out, format, args.options.existing(), mean, plan.weights, parse_integers(args)));
   } else {
-    TensorOutput output(args.out, format, plan.source->manifest(), {});
+    TensorOutput output(args.out, format, plan.source->manifest(), {}, args.options.existing());
     const std::span<float> values = output.floats(0);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(mean[i]);
     output.commit();

@@ -1,6 +1,8 @@
 // tools: see codec_options.h.
 #include "codec_options.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <limits>
 
 #include "cli.h"
@@ -33,6 +35,16 @@ gradient::CodecPolicy parse_one_codec(std::span<const std::string> texts) {
           ": give one; PATTERN=SPEC gives another codec to the tensors whose names match");
   }
   return policies[0];
+}
+
+void note_idle_patterns(const gradient::CodecPolicy& policy, const gradient::Manifest& manifest) {
+  for (const auto& [pattern, codec] : policy.by_name) {
+    const bool used = std::any_of(manifest.begin(), manifest.end(),
+                                  [&](const gradient::TensorInfo& tensor) { return &policy.of(tensor.name) == &codec; });
+    if (used) continue;
+    std::fprintf(stderr, "note: --codec %s=%s is of no tensor: none has such a name, or an earlier pattern has them\n",
+                 pattern.c_str(), codec.text().c_str());
+  }
 }
 
 double limit_vnmse(const gradient::CodecPolicy& policy, uint64_t n) {

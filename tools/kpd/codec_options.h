@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kpd/gradient/codec.h"
+#include "kpd/gradient/message.h"
 
 namespace kpd::tool {
 
@@ -19,6 +20,8 @@ inline constexpr const char* kPatternHelp =
 std::vector<gradient::CodecPolicy> parse_codecs(std::span<const std::string> texts);
 // Where one SPEC is all that is taken.
 gradient::CodecPolicy parse_one_codec(std::span<const std::string> texts);
+// Says on stderr which patterns are of none of these tensors: a misspelt one would change nothing without a word.
+void note_idle_patterns(const gradient::CodecPolicy& policy, const gradient::Manifest& manifest);
 // NaN where tensors have codecs of their own.
 double limit_vnmse(const gradient::CodecPolicy& policy, uint64_t n = 0);
 

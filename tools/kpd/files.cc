@@ -223,8 +223,8 @@ void check_holds(std::string_view what, const std::string& path, const gradient:
 }
 
 TensorOutput::TensorOutput(const std::string& path, io::TensorFormat format, const gradient::Manifest& manifest,
-                           const io::Metadata& metadata)
-    : entries_(entries_of(format, manifest)), writer_(path, format, entries_, metadata, scratch_folder()) {}
+                           const io::Metadata& metadata, io::Existing existing)
+    : entries_(entries_of(format, manifest)), writer_(path, format, entries_, metadata, scratch_folder(), existing) {}
 
 std::span<float> TensorOutput::floats(size_t i) {
   const std::span<uint8_t> bytes = writer_.bytes(i);
@@ -250,8 +250,9 @@ void TensorOutput::commit() {
   writer_.commit();
 }
 
-uint64_t write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values) {
-  TensorOutput output(path, io::tensor_format_of(path), manifest, {});
+uint64_t write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values,
+                       io::Existing existing) {
+  TensorOutput output(path, io::tensor_format_of(path), manifest, {}, existing);
   const auto spans = tensor_spans(manifest, values);
   for (size_t i = 0; i < manifest.size(); ++i) {
     std::copy(spans[i].begin(), spans[i].end(), output.floats(i).begin());

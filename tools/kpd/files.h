@@ -23,6 +23,7 @@ struct FileOptions {
   std::string as;
 
   void add_force(CLI::App& app);
+  io::Existing existing() const { return force ? io::Existing::kReplace : io::Existing::kKeep; }
   void add_as(CLI::App& app, const char* of_what);
   // The format of a file to be written: by the extension .npy, .safetensors or .f32, else by --as. Throws UsageError naming
   // `what`
@@ -91,7 +92,7 @@ void check_holds(std::string_view what, const std::string& path, const gradient:
 class TensorOutput {
  public:
   TensorOutput(const std::string& path, io::TensorFormat format, const gradient::Manifest& manifest,
-               const io::Metadata& metadata);
+               const io::Metadata& metadata, io::Existing existing = io::Existing::kReplace);
   // Where the values of tensor i, of no exact type, are to be put; then store() makes them what the file holds. One tensor at a
   // time.
   std::span<float> floats(size_t i);
@@ -109,7 +110,8 @@ class TensorOutput {
   uint64_t limited_ = 0;
 };
 // All at once, the format by the extension. Returns limited().
-uint64_t write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values);
+uint64_t write_tensors(const std::string& path, const gradient::Manifest& manifest, std::span<const float> values,
+                       io::Existing existing);
 // Says on stderr what write_tensors() returned, if it is not 0.
 void note_limited(const std::string& path, uint64_t limited);
 // Throws UsageError where `out` and `in` are one file, by whatever name: writing it would take the only copy of what it holds.

@@ -105,6 +105,7 @@ struct RankPlan {
   uint64_t dim = 0, trials = 1, seed = 1;
   std::vector<uint64_t> weights;  // one a rank, or empty: equal
   std::string out;                // where rank 0 writes the mean
+  io::Existing existing = io::Existing::kKeep;
   int threads = 1;
   bool json = false;
   Format format = Format::kText;

@@ -176,7 +176,8 @@ int run_compressed(const CompressedPlan& plan, const ClientFiles& files) {
   Sum sum(plan, files);
   const Figures figures = sum.run();
   if (!plan.out.empty()) {
-    note_limited(plan.out, files.write_mean(plan.out, plan.out_format, sum.mean(), plan.weights, plan.integers));
+    note_limited(plan.out,
+                 files.write_mean(plan.out, plan.out_format, plan.options.existing(), sum.mean(), plan.weights, plan.integers));
     if (is_stream_name(plan.out)) send_reports_to_stderr();
   }
   print(plan, files, sum, figures);

@@ -66,7 +66,7 @@ Table rank_table(const std::string& lines) {
     const Json line = Json::parse(text, nullptr, false);
     if (!line.is_object()) fail(ErrorCode::kCorruptData, "the figures of a rank: expected a JSON object");
     const auto words = [&](const char* key) {
-      return line.contains(key) && line[key].is_string() ? line[key].get<std::string>() : "-";
+      return line.contains(key) && line[key].is_string() ? Cell(line[key].get<std::string>()) : Cell("-", std::string());
     };
     table.add({words("codec"), fixed_cell(number_of(line, "rank"), 0), fixed_cell(number_of(line, "bytes_per_rank"), 0),
                significant_cell(number_of(line, "nmse"), 5), fixed_cell(number_of(line, "seconds_encode"), 4),
@@ -112,7 +112,7 @@ class Rank {
     if (figures.last.has_mean) {
       const std::span bytes(reinterpret_cast<const uint8_t*>(mean.data()), mean.size() * sizeof(float));
       figures.replica_hash = hex(sha256(bytes)).substr(0, 16);
-      if (!plan_.out.empty() && rank_ == 0) note_limited(plan_.out, write_tensors(plan_.out, manifest_, mean));
+      if (!plan_.out.empty() && rank_ == 0) note_limited(plan_.out, write_tensors(plan_.out, manifest_, mean, plan_.existing));
     }
     return figures;
   }
@@ -165,9 +165,10 @@ class Rank {
                             v.reason);
     }
     if (static_cast<double>(f.sent_bytes) > .9 * static_cast<double>(f.allgather_bytes) && f.allgather_bytes > 0) {
-      text +=
-          fmt::format("{}: allgather would send {} bytes a rank, with less error: it is cheaper with so few ranks and bits\n",
-                      plan_.codec_texts[codec], f.allgather_bytes);
+      text += wrapped(fmt::format("{}: allgather would send {} bytes a rank, with less error: it is cheaper with so few ranks "
+                                  "and bits",
+                                  plan_.codec_texts[codec], f.allgather_bytes)) +
+              "\n";
     }
     return text;
   }

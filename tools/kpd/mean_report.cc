@@ -64,7 +64,8 @@ void add_error_columns(const MeanPlan& plan, MeanColumns& columns) {
         loss ? "bound" : "limit",
         {},
         loss ? "(1 + v) E[packets sent / arrived] - 1, with v the limit without loss, over messages of which something came"
-             : "vnmse of the method for long vectors"},
+        : plan.source->manifest().size() == 1 ? "vnmse of the method for a vector of this length"
+                                              : "vnmse of the method for long vectors"},
        [](size_t, const CodecFigures& f) { return significant_cell(estimate(f.limit).mean, 5); }},
       {{"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
        [](size_t, const CodecFigures& f) { return with_error(estimate(f.nmse)); }},
@@ -205,11 +206,12 @@ void print_mean_table(const MeanPlan& plan, std::span<const CodecFigures> figure
   // Around a csv table nothing stands on stdout.
   FILE* out = format == Format::kCsv ? stderr : stdout;
   if (format != Format::kCsv) {
-    fmt::print("{}\n", wrapped(fmt::format("{}: {} numbers, {} client{}, {} trial{}, seed {}, {} thread{}, {}",
-                                           plan.source->description(), plan.dim, plan.clients, plan.clients == 1 ? "" : "s",
-                                           plan.trials, plan.trials == 1 ? "" : "s", plan.seed, plan.threads,
-                                           plan.threads == 1 ? "" : "s", active_isa())));
-    if (plan.loss) fmt::print("{:g} of the packets are lost{}\n", plan.loss->fraction, plan.loss->burst ? ", in bursts" : "");
+    fmt::print("{}\n", wrapped(fmt::format("{}: {} number{}, {} client{}, {} trial{}, seed {}, {} thread{}, {}",
+                                           plan.source->description(), plan.dim, plan.dim == 1 ? "" : "s", plan.clients,
+                                           plan.clients == 1 ? "" : "s", plan.trials, plan.trials == 1 ? "" : "s", plan.seed,
+                                           plan.threads, plan.threads == 1 ? "" : "s", active_isa())));
+    if (plan.loss)
+      fmt::print("{:g} % of the packets are lost{}\n", 100 * plan.loss->fraction, plan.loss->burst ? ", in bursts" : "");
     if (format == Format::kMarkdown) fmt::print("\n");
   }
   fmt::print("{}", mean_table(plan, figures).render(format));

@@ -76,6 +76,8 @@ void install_signal_handlers() {
   // A terminal that closes is a Ctrl-C; where nohup or another parent had it ignored, it stays so.
   struct sigaction before = {};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  // Beyond `ulimit -f` a write fails like one on a full disk, and what was written is removed.
+  std::signal(SIGXFSZ, SIG_IGN);
   action.sa_handler = nullptr;
   action.sa_sigaction = handle_bus_error;
   action.sa_flags = SA_SIGINFO;

@@ -12,20 +12,24 @@ namespace {
 
 constexpr std::string_view kGap = "  ";
 
-// Lines of at most `width` characters, broken at blanks and behind the commas and colons of a spec, else where the width ends.
+// The last place up to `width` characters behind `begin` where a line may end: at a blank, behind a spec's comma, or, if there
+// is neither, behind a spec's colon.
+size_t line_end(const std::string& text, size_t begin, size_t width) {
+  for (const bool colons : {false, true}) {
+    for (size_t i = begin + width; i > begin; --i) {
+      const bool behind = text[i - 1] == ',' || (colons && text[i - 1] == ':');
+      if (text[i] == ' ' || (behind && std::isalpha(static_cast<unsigned char>(text[i])) != 0)) return i;
+    }
+  }
+  return begin + width;
+}
+
+// Lines of at most `width` characters.
 std::vector<std::string> lines_of(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size() || lines.empty();) {
     size_t end = text.size();
-    if (text.size() - begin > width) {
-      end = begin + width;
-      for (size_t i = end; i > begin; --i) {
-        const bool joint = (text[i - 1] == ',' || text[i - 1] == ':') && std::isalpha(static_cast<unsigned char>(text[i])) != 0;
-        if (text[i] != ' ' && !joint) continue;
-        end = i;
-        break;
-      }
-    }
+    if (text.size() - begin > width) end = line_end(text, begin, width);
     lines.push_back(text.substr(begin, end - begin));
     begin = end;
     while (begin < text.size() && text[begin] == ' ') ++begin;

@@ -45,13 +45,19 @@ MappedFile map_input(const std::string& path, const std::string& spool_folder);
 // The path of the open mapping that holds `address`, or null. Async-signal-safe: for a handler of SIGBUS.
 const char* mapped_file_at(const void* address) noexcept;
 
+// What becomes of a file that stands where another is to be put.
+enum class Existing {
+  kReplace,
+  kKeep,  // a file that came since is kept, and that is Error(kIo): of two that write one new file, one fails and says so
+};
+
 // Writes beside the target (same folder, a name of its own) and renames on commit(). Without commit(), or after an error, the
 // destructor removes what was written and the target stays as it was. A symbolic link is followed. A target that is
 // a device or a pipe is written directly, and so is "-", standard output. Errors are Error(kIo) naming path, byte and reason.
 // Thread-compatible.
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::string& path);
+  explicit AtomicFile(const std::string& path, Existing existing = Existing::kReplace);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -72,11 +78,13 @@ class AtomicFile {
 
  private:
   void fail_errno(const char* what, int error);
+  void put_in_place();
   void discard() noexcept;
 
   std::string path_;    // as given, for errors
   std::string target_;  // links resolved
   std::string temp_;    // empty if the target is written directly
+  Existing existing_;
   int fd_ = -1;
   int slot_ = -1;  // in the table of remove_unfinished_files()
   uint64_t size_bytes_ = 0;

@@ -37,7 +37,8 @@ class ScratchMemory {
 // short.
 class MappedOutput {
  public:
-  MappedOutput(const std::string& path, uint64_t size_bytes, const std::string& scratch_folder);
+  MappedOutput(const std::string& path, uint64_t size_bytes, const std::string& scratch_folder,
+               Existing existing = Existing::kReplace);
   std::span<uint8_t> bytes() const { return bytes_; }
   // The first size_bytes are the output, all by default.
   void commit();

@@ -49,7 +49,7 @@ TensorFile load_tensors(MappedFile file, const LoadOptions& options);
 class TensorWriter {
  public:
   TensorWriter(const std::string& path, TensorFormat format, std::vector<TensorEntry> tensors, const Metadata& metadata,
-               const std::string& scratch_folder);
+               const std::string& scratch_folder, Existing existing = Existing::kReplace);
   // Of tensor i, aligned to its elements, zeros at first.
   std::span<uint8_t> bytes(size_t i) const { return parts_[i]; }
   void commit() { output_->commit(); }

@@ -2,6 +2,7 @@
 #include "kpd/gradient/feedback.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "gradient/segment_codec.h"
 #include "gradient/stream_format.h"
@@ -26,8 +27,9 @@ void check_feedback(const Codec& codec) {
   const double limit = codec.limit_vnmse();
   if (codec.params().scale == ScaleKind::kBiased || limit < 1) return;
   fail(ErrorCode::kInvalidArgument, "error feedback: what ", codec.text(), " loses is sent again with the next vector, and ",
-       limit >= 1 ? str("an error of ", limit, " of a vector (below 1 is needed) would grow without end")
-                  : std::string("its error has no limit below 1 (it depends on the vector), so that it may grow without end"),
+       limit >= 1
+           ? str("an error of ", std::round(100 * limit) / 100, " of a vector (below 1 is needed) would grow without end")
+           : std::string("its error has no limit below 1 (it depends on the vector), so that it may grow without end"),
        "; use scale=biased, or more bits");
 }
 
