@@ -212,7 +212,7 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  // Reads the header only: checks form, version, lengths, checksum and manifest hash, not the records. For a receiver that
+  // Reads the header only: checks form, version, lengths, checksum and manifest hash, not the codecs. For a receiver that
   // must learn the weight first.
   MessageIds peek(std::span<const uint8_t> message, std::string_view name = "message") const;
   // Checks a message completely: what it accepts, decode_add() with the same ids accepts. Returns the L2 norm of what it
