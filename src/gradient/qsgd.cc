@@ -136,7 +136,7 @@ class QsgdCodec final : public SegmentCodec {
   uint64_t digit_bytes(uint32_t n) const { return (digit_bits(fixed_bits_, n) + 7) / 8; }
   static float read_norm(std::span<const uint8_t> src, uint32_t i) {
     const float norm = read_finite(src, uint64_t{4} * i, "the norm");
-    if (std::signbit(norm)) corrupt_at(uint64_t{4} * i, "the norm is negative, expected 0 or more");  // -0 too
+    if (norm < 0) corrupt_at(uint64_t{4} * i, "the norm is negative, expected 0 or more");
     return norm;
   }
   double step(float norm) const { return static_cast<double>(norm) / static_cast<double>(levels_); }
