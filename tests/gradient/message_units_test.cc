@@ -219,6 +219,9 @@ TEST(Units, CodecsByName) {
   EXPECT_KPD_ERROR(kInvalidArgument, "two codecs for the same tensors", parse({"eden", "drive"}));
   EXPECT_KPD_ERROR(kInvalidArgument, "the pattern is empty", parse({"=eden"}));
   EXPECT_KPD_ERROR(kInvalidArgument, "did you mean 'eden'", parse({"*=edn"}));
+  // Errors are one line, whatever the text.
+  EXPECT_KPD_ERROR(kInvalidArgument, "codec '=a?b': expected", parse({"=a\nb"}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "'eden' and 'a?b'", parse({"eden", "a\nb"}));
   EXPECT_KPD_ERROR(kInvalidArgument, "dither=shared does not join", parse({"eden:code=entropy,dither=shared,join=1"}));
 }
 
