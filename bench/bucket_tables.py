@@ -28,7 +28,7 @@ def inputs(args):
 
 
 def measure(args, codecs, options):
-    rows = kpd_mean(args.kpd, codecs, *options, "--no-speed")
+    rows = kpd_mean(args.kpd, codecs, *options)
     return [(r["vnmse"], r["wire_bits_per_coordinate"]) for r in rows]
 
 
