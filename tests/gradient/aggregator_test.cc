@@ -347,6 +347,42 @@ TEST(Collect, GoesOnWithoutThoseThatFail) {
   EXPECT_EQ(r.refusals(), 5u);
 }
 
+// An engine of one peer that sends one message for ever.
+class EndlessPeer final : public comm::Exchange {
+ public:
+  explicit EndlessPeer(Bytes message) : message_(std::move(message)) {}
+  std::string_view engine() const override { return "endless"; }
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void send(int, uint32_t, Bytes) override {}
+  comm::Delivery receive(int, uint32_t, Bytes& bytes, comm::Milliseconds) override {
+    bytes = message_;
+    return comm::Delivery::kReceived;
+  }
+  bool lost(int) const override { return false; }
+  bool flush(comm::Milliseconds) override { return true; }
+  comm::Traffic traffic() const override { return {}; }
+
+ private:
+  Bytes message_;
+};
+
+TEST(Collect, ASenderWithoutEndDoesNotKeepTheRoundOpen) {
+  const Bytes good = message_of(std::vector<float>(64, 1.0f), ids_of(0));
+  MessageIds late = ids_of(0);
+  late.round = 3;
+  for (const Bytes& message : {message_of(std::vector<float>(64, 1.0f), late), good}) {
+    EndlessPeer engine(message);
+    Aggregator aggregator(one_tensor(64), RunSecret::from_seed(2));
+    std::vector<float> sum(64);
+    const std::span<float> to(sum);
+    aggregator.begin_round(kRound, {&to, 1});
+    const Sender sender{1, 0, 9, 1};
+    const std::vector<Verdict> verdicts = collect_updates(engine, {&sender, 1}, comm::Milliseconds(10), aggregator);
+    EXPECT_EQ(verdicts[0].refusal, message == good ? Refusal::kNone : Refusal::kOtherRound);
+  }
+}
+
 // An engine of one peer whose first message comes when its time is over, or is followed by another.
 class OnePeer final : public comm::Exchange {
  public:
