@@ -24,6 +24,7 @@ namespace kpd::comm {
 namespace {
 
 constexpr size_t kReadAhead = 4;  // messages of a peer under way at once
+constexpr std::chrono::seconds kLeaveWait{10};
 // MPI's tags are the callers' plus one. Some MPIs have as few as 2^23.
 constexpr int kGoodbyeTag = 0;
 
@@ -57,10 +58,14 @@ class Mpi final : public Exchange {
     thread_ = std::thread([this, end = end_] {
       const NoSigpipe none;
       run();
-      if (finalizes_) MPI_Finalize();  // waits for the other ranks, maybe for ever: nothing of this object is touched from here
-      const std::lock_guard ending(end->mutex);
-      end->reached = true;
-      end->changed.notify_all();
+      const bool finalizes = finalizes_;
+      MPI_Comm comm = comm_;
+      end->tell(end->left);  // from here nothing of this object is touched
+      if (finalizes) {       // these wait for the other ranks, maybe for ever
+        MPI_Comm_free(&comm);
+        MPI_Finalize();
+      }
+      end->tell(end->over);
     });
     changed_.wait(lock, [&] { return started_ || !error_.empty(); });
     if (error_.empty()) return;
@@ -74,8 +79,10 @@ class Mpi final : public Exchange {
     stop_ = true;
     inbox_->close();
     std::unique_lock lock(end_->mutex);
-    // run() ends within the time-out; as much again is for MPI_Finalize.
-    if (end_->changed.wait_until(lock, deadline_after(2 * finish_timeout_), [&] { return end_->reached; })) {
+    // run() ends within the time-out, and what it needs to see that it is over; as much again is for MPI_Finalize.
+    end_->changed.wait_until(lock, deadline_after(finish_timeout_), [&] { return end_->left; });
+    end_->changed.wait_for(lock, kLeaveWait, [&] { return end_->left; });
+    if (end_->changed.wait_until(lock, deadline_after(finish_timeout_), [&] { return end_->over; })) {
       lock.unlock();
       thread_.join();
     } else {
@@ -159,7 +166,6 @@ class Mpi final : public Exchange {
       if (!(send_step() | receive_step())) std::this_thread::sleep_for(std::chrono::microseconds(100));
       if (broken_ || std::chrono::steady_clock::now() > deadline) return;
     }
-    MPI_Comm_free(&comm_);
     finalizes_ = true;
   }
 
@@ -310,7 +316,13 @@ class Mpi final : public Exchange {
   struct End {
     std::mutex mutex;
     std::condition_variable changed;
-    bool reached = false;
+    bool left = false;  // the object may go
+    bool over = false;
+    void tell(bool& what) {
+      const std::lock_guard lock(mutex);
+      what = true;
+      changed.notify_all();
+    }
   };
 
   const ExchangeLimits limits_;

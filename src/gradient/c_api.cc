@@ -113,8 +113,9 @@ int kpd_decoder_new(const uint64_t* counts, size_t n_tensors, const uint8_t* sec
                     char* error, size_t error_bytes) {
   return guarded(error, error_bytes, [&] {
     require((counts != nullptr || n_tensors == 0) && secret != nullptr && decoder != nullptr, "counts, secret and decoder");
-    *decoder = new kpd_decoder{{manifest_of(counts, n_tensors), secret_of(secret), {threads, {}}}, {counts, n_tensors}, {}};
-    (*decoder)->bf16.resize(n_tensors);
+    *decoder = new kpd_decoder{{manifest_of(counts, n_tensors), secret_of(secret), {threads, {}}},
+                               {counts, n_tensors},
+                               std::vector<gradient::BFloat16Span>(n_tensors)};
   });
 }
 

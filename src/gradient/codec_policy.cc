@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "gradient/stream_format.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/codec.h"
 
@@ -38,13 +39,13 @@ CodecPolicy CodecPolicy::parse(std::span<const std::string> texts, const Codec& 
     const size_t equals = text.find('=');
     if (equals < text.find(':')) {
       if (equals == 0)
-        fail(ErrorCode::kInvalidArgument, "codec '", text, "': expected PATTERN=SPEC or SPEC, the pattern is empty");
+        fail(ErrorCode::kInvalidArgument, "codec ", printable(text), ": expected PATTERN=SPEC or SPEC, the pattern is empty");
       policy.by_name.emplace_back(text.substr(0, equals), Codec::parse(std::string_view(text).substr(equals + 1)));
       continue;
     }
     if (base) {
-      fail(ErrorCode::kInvalidArgument, "two codecs for the same tensors: '", *base, "' and '", text,
-           "'; PATTERN=SPEC gives a codec to the tensors whose names match");
+      fail(ErrorCode::kInvalidArgument, "two codecs for the same tensors: ", printable(*base), " and ", printable(text),
+           "; PATTERN=SPEC gives a codec to the tensors whose names match");
     }
     base = text;
     policy.base = Codec::parse(text);

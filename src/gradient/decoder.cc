@@ -36,7 +36,8 @@ struct Decoder::Impl {
   StreamInfo header(ByteReader& r, std::span<const uint8_t> stream) const;
   void join_rotated_sum(std::string_view name);
   void open_message(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name);
-  double norm2(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name);
+  double norm2(std::span<const uint8_t> stream, const MessageIds& expected, const std::span<const std::span<float>>* dst,
+               std::string_view name);
   uint64_t decode_part(const Part& part, std::span<const uint8_t> stream, std::string_view name, float weight, Into into,
                        std::span<const std::span<float>> dst, Scratch& s) const;
   void run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
@@ -92,17 +93,19 @@ void Decoder::Impl::open_message(std::span<const uint8_t> stream, const MessageI
   }
 }
 
-double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name) {
+double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& expected,
+                            const std::span<const std::span<float>>* dst, std::string_view name) {
   open_message(stream, expected, name);
   const std::vector<Part>& parts = open.parts();
   norms2.assign(parts.size(), 0.0);
   const auto one = [&](size_t i, int worker) {
     const Part& part = parts[i];
+    const Unit& unit = open.units()[part.unit];
+    if (dst != nullptr && unit.params.method == kExactId && (*dst)[unit.tensor].empty()) return;
     try {
-      norms2[i] = open.units()[part.unit].codec->decoded_norm2(part.bytes, part.shape, keys[part.unit],
-                                                               scratch[static_cast<size_t>(worker)]);
+      norms2[i] = unit.codec->decoded_norm2(part.bytes, part.shape, keys[part.unit], scratch[static_cast<size_t>(worker)]);
     } catch (const Error& e) {
-      throw_in_part(e, open.units()[part.unit], part.bytes, stream, name);
+      throw_in_part(e, unit, part.bytes, stream, name);
     }
   };
   parallel_for(parts.size(), options.threads, std::cref(one));
@@ -194,7 +197,13 @@ MessageIds Decoder::peek(std::span<const uint8_t> message, std::string_view name
 }
 
 double Decoder::norm(std::span<const uint8_t> message, const MessageIds& expected, std::string_view name) {
-  return std::sqrt(impl_->norm2(message, expected, name));
+  return std::sqrt(impl_->norm2(message, expected, nullptr, name));
+}
+
+double Decoder::norm(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
+                     std::string_view name) {
+  check_destinations(impl_->manifest, dst);
+  return std::sqrt(impl_->norm2(message, expected, &dst, name));
 }
 
 void Decoder::decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,

@@ -77,7 +77,7 @@ void throw_nonfinite(std::span<const float> x, uint64_t offset) {
 }
 
 MethodEntry eden_entry() {
-  return {{2,
+  return {{kEdenId,
            "eden",
            "0.05..8",
            "yes, for a uniform rotation; dither=shared: exactly",

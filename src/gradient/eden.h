@@ -13,6 +13,8 @@
 
 namespace kpd::gradient {
 
+inline constexpr uint8_t kEdenId = 2;  // beside those of PeerId
+
 MethodEntry eden_entry();
 std::unique_ptr<SegmentCodec> make_eden_fixed(const WireParams& params);
 [[noreturn]] void throw_nonfinite(std::span<const float> x, uint64_t offset);

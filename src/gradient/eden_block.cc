@@ -26,7 +26,8 @@ bool has_constant_scale(const WireParams& p) {
 
 bool takes_fixed_code(const WireParams& p, uint64_t count) {
   constexpr uint64_t kHeadBits = 8 * (coding::kRansStateBytes + 4);  // the states and the length of the flush
-  if ((p.flags & (kFlagEntropy | kFlagDither)) != kFlagEntropy || p.rate == 0) return false;  // rate 0 is refused elsewhere
+  // The flag on another method and rate 0 are refused elsewhere.
+  if (p.method != kEdenId || (p.flags & (kFlagEntropy | kFlagDither)) != kFlagEntropy || p.rate == 0) return false;
   return count < ((kHeadBits << 16) + p.rate - 1) / p.rate;
 }
 

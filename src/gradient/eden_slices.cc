@@ -315,19 +315,20 @@ CodeList read_payload(std::span<const CodeGroup> groups, uint64_t total_codes, u
   return out;
 }
 
-void gather_codes(const CodeGroup& group, std::span<const CodeList> packets, CodeList& out) {
+void gather_codes(const CodeGroup& group, const ArrivedCodes& packets, CodeList& out) {
   // Index 0, which every table has.
   const uint16_t missing = group.code.step == nullptr ? uint16_t{0} : static_cast<uint16_t>(group.code.step->index_bias);
   out.codes.resize(group.count);
   out.escapes.clear();
-  size_t residue = group.first % packets.size();
-  uint64_t place = group.first / packets.size();
+  const size_t classes = packets.list_of.size();
+  size_t residue = group.first % classes;
+  uint64_t place = group.first / classes;
   for (uint64_t i = 0; i < group.count; ++i) {
-    const CodeList& packet = packets[residue];
-    const uint16_t code = packet.codes.empty() ? missing : packet.codes[place];
+    const CodeList* const packet = packets.list_of[residue] != 0 ? &packets.lists[packets.list_of[residue] - 1] : nullptr;
+    const uint16_t code = packet != nullptr ? packet->codes[place] : missing;
     out.codes[i] = code;
-    if (group.code.step != nullptr && code == kEscapeCode) out.escapes.push_back({i, escape_at(packet.escapes, place).index});
-    if (++residue == packets.size()) {
+    if (group.code.step != nullptr && code == kEscapeCode) out.escapes.push_back({i, escape_at(packet->escapes, place).index});
+    if (++residue == classes) {
       residue = 0;
       ++place;
     }

@@ -66,7 +66,12 @@ std::vector<uint8_t> write_payload(std::span<const CodeGroup> groups, std::span<
 // Code k of the result has the number residue + k * packets. Throws Error(kCorruptData).
 CodeList read_payload(std::span<const CodeGroup> groups, uint64_t total_codes, uint32_t packets, uint32_t residue,
                       std::span<const uint8_t> payload);
-// A group's codes from packets by class; where packet.codes is empty its packet is lost and its codes become valid ones.
-void gather_codes(const CodeGroup& group, std::span<const CodeList> packets, CodeList& out);
+// The codes of the packets that arrived.
+struct ArrivedCodes {
+  std::vector<CodeList> lists;
+  std::vector<uint32_t> list_of;  // by class: 1 + its place in `lists`, 0: lost
+};
+// A group's codes; those of a packet that is lost become valid ones.
+void gather_codes(const CodeGroup& group, const ArrivedCodes& packets, CodeList& out);
 
 }  // namespace kpd::gradient

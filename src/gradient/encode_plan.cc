@@ -67,6 +67,17 @@ void EncodePlan::plan() {
   keys_.resize(units_.size());
 }
 
+namespace {
+
+// Of a joined unit with fewer members: 64 blocks and a tail may be left where there were 65.
+SegmentShape longest_segment(const Unit& unit) {
+  SegmentShape shape = unit.segment(0);
+  shape.elements = std::min<uint64_t>(unit.count, (kBlocksPerSegment + 1) * uint64_t{unit.block()} - 1);
+  return shape;
+}
+
+}  // namespace
+
 // nonfinite=pass may turn any tensor into float32, and a joined unit without some of its members takes no more bytes than it.
 void EncodePlan::bound() {
   const bool may_pass = options_.nonfinite == NonFinite::kPass;
@@ -85,6 +96,7 @@ void EncodePlan::bound() {
     if (may_pass && unit.params.method != kExactId && unit.count > 0) {
       const uint64_t raw = 4 * unit.count;
       most = unit.n_pieces > 1 ? most + raw : std::max(most, raw);
+      most_segment_bytes_ = std::max(most_segment_bytes_, unit.codec->segment_bytes(longest_segment(unit)) + 4);
       const uint64_t raw_segment = segment_shape(unit.count, 1u << raw_params().log2_block, 0).elements;
       most_segment_bytes_ = std::max(most_segment_bytes_, 4 * raw_segment);
     }
@@ -154,6 +166,7 @@ void EncodePlan::pass_nonfinite(std::span<const TensorView> tensors) {
     passes_[i] = bad > 0 && tensors[i].count >= kMinCodedElements ? 1 : 0;
   }
   if (passes_ == passed_) return;
+  passed_.clear();  // unless plan() returns there is none
   plan();
   passed_ = passes_;
 }

@@ -60,7 +60,9 @@ uint64_t FileDecoder::Impl::decode_segment(size_t s, std::span<float> dst, Scrat
 uint64_t FileDecoder::Impl::decode_joined(const TensorRecord& record, std::span<float> dst) {
   uint64_t n_saturated = 0;
   const uint64_t end = record.start + record.count;
-  for (size_t s = record.start / (kBlocksPerSegment * unit.block()); s < segments.size(); ++s) {
+  // The last segment has the unit's tail too, which may begin where a next one would.
+  const uint64_t first = std::min<uint64_t>(record.start / (kBlocksPerSegment * unit.block()), segments.size() - 1);
+  for (size_t s = first; s < segments.size(); ++s) {
     const SegmentShape shape = unit.segment(s);
     if (shape.first_element >= end) break;
     const uint64_t from = std::max(record.start, shape.first_element);

@@ -177,9 +177,9 @@ struct PacketDecoder::Impl {
 
   uint32_t read_control(std::span<const uint8_t> control, const MessageIds& expected, std::string_view name);
   void read_unit(ByteReader& r, uint32_t index);
-  std::vector<CodeList> read_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag, uint32_t count,
-                                     PacketReport& report);
-  uint64_t decode_group(size_t index, std::span<const CodeList> packets, double scale, float weight,
+  ArrivedCodes read_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag, uint32_t count,
+                            PacketReport& report);
+  uint64_t decode_group(size_t index, const ArrivedCodes& packets, double scale, float weight,
                         std::span<const std::span<float>> acc, Scratch& scratch) const;
   void find_lost(uint32_t count, PacketReport& report) const;
 };
@@ -233,11 +233,16 @@ uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, con
   return packets;
 }
 
-// The codes of the packets that arrived, by class. Memory: two bytes a code of a packet that arrived, so never more than half
-// of what the caller's own memory for the tensors takes.
-std::vector<CodeList> PacketDecoder::Impl::read_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag,
-                                                        uint32_t count, PacketReport& report) {
-  std::vector<std::span<const uint8_t>> payloads(count);  // by index; an empty payload has a place too
+// Memory: two bytes a code of a packet that arrived, ten a packet that is said to exist. These are at most a quarter of the
+// codes, so packets that do not come take less than the caller's own memory for the tensors.
+ArrivedCodes PacketDecoder::Impl::read_packets(std::span<const std::span<const uint8_t>> packets, uint32_t tag, uint32_t count,
+                                               PacketReport& report) {
+  struct Arrival {
+    uint32_t index;
+    std::span<const uint8_t> payload;
+  };
+  std::vector<Arrival> arrivals;
+  std::vector<uint8_t> seen(count);
   for (const auto& p : packets) {
     if (p.size() < kPacketOverheadBytes ||
         crc32(p.first(p.size() - kChecksumBytes)) != load_u32(p.data() + p.size() - kChecksumBytes)) {
@@ -247,33 +252,38 @@ std::vector<CodeList> PacketDecoder::Impl::read_packets(std::span<const std::spa
     const uint32_t index = load_u32(p.data() + 4);
     if (load_u32(p.data()) != tag || index >= count) {
       ++report.foreign;
-    } else if (payloads[index].data() != nullptr) {
+    } else if (seen[index] != 0) {
       ++report.duplicate;
     } else {
-      payloads[index] = p.subspan(kPacketHead, p.size() - kPacketOverheadBytes);
+      seen[index] = 1;
+      arrivals.push_back({index, p.subspan(kPacketHead, p.size() - kPacketOverheadBytes)});
     }
   }
   const std::vector<uint32_t> classes = packet_classes(secret, hash, ids, count);
-  std::vector<CodeList> lists(count);
-  arrived.assign(count, 0);
-  std::vector<uint8_t> damaged(count, 0);
-  parallel_for(count, options.threads, [&](size_t i, int) {
-    if (payloads[i].data() == nullptr) return;
+  ArrivedCodes codes{std::vector<CodeList>(arrivals.size()), std::vector<uint32_t>(count)};
+  std::vector<uint8_t> good(arrivals.size());
+  parallel_for(arrivals.size(), options.threads, [&](size_t i, int) {
     try {
-      lists[classes[i]] = read_payload(code_groups, total_codes, count, classes[i], payloads[i]);
-      arrived[classes[i]] = 1;
+      codes.lists[i] = read_payload(code_groups, total_codes, count, classes[arrivals[i].index], arrivals[i].payload);
+      good[i] = 1;
     } catch (const Error&) {  // its checksum is right: hostile, or another secret's
-      damaged[i] = 1;
     }
   });
-  for (uint32_t i = 0; i < count; ++i) {
-    report.received += arrived[i];
-    report.damaged += damaged[i];
+  arrived.assign(count, 0);
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    if (good[i] == 0) {
+      ++report.damaged;
+      continue;
+    }
+    const uint32_t residue = classes[arrivals[i].index];
+    codes.list_of[residue] = static_cast<uint32_t>(i + 1);
+    arrived[residue] = 1;
+    ++report.received;
   }
-  return lists;
+  return codes;
 }
 
-uint64_t PacketDecoder::Impl::decode_group(size_t index, std::span<const CodeList> packets, double scale, float weight,
+uint64_t PacketDecoder::Impl::decode_group(size_t index, const ArrivedCodes& packets, double scale, float weight,
                                            std::span<const std::span<float>> acc, Scratch& scratch) const {
   const Group& g = groups[index];
   const CodeGroup& group = code_groups[index];
@@ -284,7 +294,7 @@ uint64_t PacketDecoder::Impl::decode_group(size_t index, std::span<const CodeLis
   write_codes(group.code, codes, g.words, g.shape, segment);
   uint64_t first[kBlocksPerSegment];
   first_numbers(group, g.words, std::span(first, g.shape.n_blocks));
-  const SliceMask mask{static_cast<uint32_t>(packets.size()), arrived.data(), first, scale};
+  const SliceMask mask{static_cast<uint32_t>(arrived.size()), arrived.data(), first, scale};
   SegmentShape shape = g.shape;
   shape.received = &mask;
   return decode_into(units, units[g.unit], shape, segment, keys[g.unit], weight, true, acc, scratch);
@@ -324,8 +334,7 @@ bool PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
   const uint32_t count = m.read_control(control, expected, name);
   result.expected = count;
   result.groups = m.groups.size();
-  const std::vector<CodeList> lists =
-      m.read_packets(packets, load_u32(control.data() + control.size() - kChecksumBytes), count, result);
+  const ArrivedCodes codes = m.read_packets(packets, load_u32(control.data() + control.size() - kChecksumBytes), count, result);
   result.lost = count > 0 && result.received == 0;
   if (!result.lost) {
     m.find_lost(count, result);
@@ -335,7 +344,7 @@ bool PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
     std::vector<uint64_t> saturated(static_cast<size_t>(threads));
     parallel_for(m.groups.size(), threads, [&](size_t i, int worker) {
       const size_t w = static_cast<size_t>(worker);
-      saturated[w] += m.decode_group(i, lists, scale, weight, acc, scratch[w]);
+      saturated[w] += m.decode_group(i, codes, scale, weight, acc, scratch[w]);
     });
     for (const uint64_t s : saturated) result.saturated += s;
     for (size_t u = 0; u < m.whole.size(); ++u) {

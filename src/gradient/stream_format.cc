@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <unordered_set>
+#include <utility>
 
 #include "base/utf8.h"
 #include "gradient/eden.h"
@@ -94,7 +95,6 @@ std::string read_text(ByteReader& r, uint64_t end) {
 }
 
 void read_metadata(ByteReader& r, uint64_t bytes, const Limits& limits, FileMetadata& metadata) {
-  if (!metadata.empty()) r.corrupt("a second extension of metadata");
   const uint64_t end = r.offset() + bytes;
   while (r.offset() < end) {
     if (end - r.offset() < 8) r.corrupt("the metadata ends within a pair of texts");
@@ -109,6 +109,7 @@ void read_metadata(ByteReader& r, uint64_t bytes, const Limits& limits, FileMeta
 }
 
 void read_extensions(ByteReader& r, uint64_t header_bytes, const Limits& limits, StreamInfo& info) {
+  bool has_metadata = false;
   while (r.offset() < header_bytes) {
     if (header_bytes - r.offset() < kExtensionHeadBytes)
       r.corrupt("header extension cut short by the header length ", header_bytes);
@@ -121,6 +122,7 @@ void read_extensions(ByteReader& r, uint64_t header_bytes, const Limits& limits,
                  str("critical extension ", type, " is not known to this version"));
     }
     if (info.is_file && type == kMetadataExtension) {
+      if (std::exchange(has_metadata, true)) r.corrupt("a second extension of metadata");
       read_metadata(r, bytes, limits, info.metadata);
     } else {
       r.skip(bytes, "extension");

@@ -10,11 +10,6 @@
 #include "kernels/hadamard.h"
 
 namespace kpd::gradient {
-namespace {
-
-constexpr uint8_t kEdenId = 2;
-
-}  // namespace
 
 uint8_t rounds_by_size(const WireParams& params, uint64_t count) {
   constexpr uint64_t kLong = 4096;

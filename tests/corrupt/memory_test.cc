@@ -6,6 +6,7 @@
 #include "base/counted_new.h"
 #include "base/expect_error.h"
 #include "corrupt/damages.h"
+#include "kpd/gradient/packets.h"
 
 namespace kpd::gradient {
 namespace {
@@ -27,6 +28,24 @@ TEST(Memory, DamagedStreamsTakeLittle) {
   for (Damage& d : record_damages()) all.push_back(std::move(d));
   for (Damage& d : payload_damages()) all.push_back(std::move(d));
   for (const Damage& d : all) EXPECT_LT(peak_of([&] { (void)read_all(d.bytes); }), kFixed) << d.name;
+}
+
+// The most packets that a control part may claim, none of which is there: no more than the tensors themselves take.
+TEST(Memory, PacketsThatAreClaimedTakeLittle) {
+  const Manifest manifest = {{"x", DType::kFloat32, {uint64_t{1} << 22}}};
+  const RunSecret secret = RunSecret::from_seed(1);
+  std::vector<float> x(manifest[0].count(), 1.0f);
+  const TensorView view{std::span<const float>(x)};
+  Encoder encoder(manifest, Codec::parse("eden:bits=1"), secret);
+  Bytes message(encoder.max_bytes());
+  message.resize(encoder.encode_message({&view, 1}, {}, message));
+  Bytes control = packetize(message, manifest, secret).control;
+  store_u32(control.data() + control.size() - 8, static_cast<uint32_t>(x.size() / 4));
+  store_u32(control.data() + control.size() - 4, crc32(std::span<const uint8_t>(control).first(control.size() - 4)));
+  PacketDecoder decoder(manifest, secret);
+  const std::span<float> acc(x);
+  const int64_t peak = peak_of([&] { EXPECT_FALSE(decoder.decode_add(control, {}, {}, 1, {&acc, 1})); });
+  EXPECT_LT(peak, static_cast<int64_t>(4 * x.size()));
 }
 
 // Bytes that are there but mean little: as much structure as a byte can claim.

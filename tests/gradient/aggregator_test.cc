@@ -153,6 +153,34 @@ TEST(Aggregator, ARogueWeightTurnsNoMean) {
   }
 }
 
+// Counters and the like have no part in an update's length unless they are summed.
+TEST(Aggregator, ExactTypesThatAreNotSummedHaveNoNorm) {
+  const Manifest manifest = {{"x", DType::kFloat32, {100}}, {"batches", DType::kInt64, {1}}, {"fp8", DType::kFloat8E4M3, {1}}};
+  const std::vector<float> x(100, 0.5f);
+  const int64_t batches = 1000;
+  const uint8_t nan = 0x7f;
+  const TensorView views[] = {std::span<const float>(x), {&batches, 1, DType::kInt64}, {&nan, 1, DType::kFloat8E4M3}};
+  Encoder e(manifest, Codec::parse("eden:bits=8"), RunSecret::from_seed(2));
+  Bytes message(e.max_bytes());
+  message.resize(e.encode_message(views, ids_of(0), message));
+
+  std::vector<float> sum(100), number(1);
+  Aggregator aggregator(manifest, RunSecret::from_seed(2), {.max_norm = 6});
+  std::span<float> to[] = {sum, {}, {}};
+  aggregator.begin_round(kRound, to);
+  const Verdict v = aggregator.add(0, message);
+  EXPECT_TRUE(v.accepted()) << v.reason;
+  EXPECT_NEAR(v.norm, 5, .1);
+  EXPECT_NEAR(sum[7], .5f, .05f);
+  for (const size_t summed : {1, 2}) {
+    to[1] = to[2] = {};
+    to[summed] = number;
+    aggregator.begin_round(kRound, to);
+    EXPECT_EQ(aggregator.add(0, message).refusal, Refusal::kNorm);
+    EXPECT_EQ(number[0], 0);
+  }
+}
+
 // What is known of a client is exact: less is as wrong as more, and max_weight has no say.
 TEST(Aggregator, AnExpectedWeightIsTheOnlyOne) {
   Server s;
@@ -317,6 +345,42 @@ TEST(Collect, GoesOnWithoutThoseThatFail) {
   EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kOtherRound)], 1u);
   EXPECT_EQ(r.refused[static_cast<size_t>(Refusal::kTwice)], 1u);
   EXPECT_EQ(r.refusals(), 5u);
+}
+
+// An engine of one peer that sends one message for ever.
+class EndlessPeer final : public comm::Exchange {
+ public:
+  explicit EndlessPeer(Bytes message) : message_(std::move(message)) {}
+  std::string_view engine() const override { return "endless"; }
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void send(int, uint32_t, Bytes) override {}
+  comm::Delivery receive(int, uint32_t, Bytes& bytes, comm::Milliseconds) override {
+    bytes = message_;
+    return comm::Delivery::kReceived;
+  }
+  bool lost(int) const override { return false; }
+  bool flush(comm::Milliseconds) override { return true; }
+  comm::Traffic traffic() const override { return {}; }
+
+ private:
+  Bytes message_;
+};
+
+TEST(Collect, ASenderWithoutEndDoesNotKeepTheRoundOpen) {
+  const Bytes good = message_of(std::vector<float>(64, 1.0f), ids_of(0));
+  MessageIds late = ids_of(0);
+  late.round = 3;
+  for (const Bytes& message : {message_of(std::vector<float>(64, 1.0f), late), good}) {
+    EndlessPeer engine(message);
+    Aggregator aggregator(one_tensor(64), RunSecret::from_seed(2));
+    std::vector<float> sum(64);
+    const std::span<float> to(sum);
+    aggregator.begin_round(kRound, {&to, 1});
+    const Sender sender{1, 0, 9, 1};
+    const std::vector<Verdict> verdicts = collect_updates(engine, {&sender, 1}, comm::Milliseconds(10), aggregator);
+    EXPECT_EQ(verdicts[0].refusal, message == good ? Refusal::kNone : Refusal::kOtherRound);
+  }
 }
 
 // An engine of one peer whose first message comes when its time is over, or is followed by another.

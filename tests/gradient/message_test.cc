@@ -212,6 +212,14 @@ TEST(Message, DamagedMetadataIsRefused) {
   refused(6, 12, "the metadata ends within a pair");      // the key takes the value's place
   refused(13, 4, "the metadata ends within a pair");      // a value one byte short leaves a rest
   refused(10, 0xff, "is not UTF-8");
+
+  std::vector<uint8_t> twice = good;  // an empty one before it
+  const uint8_t none[] = {1, 0, 0, 0, 0, 0};
+  twice.insert(twice.begin() + static_cast<ptrdiff_t>(at), std::begin(none), std::end(none));
+  store_u32(twice.data() + 8, load_u32(twice.data() + 8) + 6);
+  store_u64(twice.data() + 16, twice.size());
+  store_u32(twice.data() + twice.size() - 4, crc32(std::span(twice).first(twice.size() - 4)));
+  EXPECT_KPD_ERROR(kCorruptData, "a second extension of metadata", read_stream_info(twice));
 }
 
 TEST(Message, AnotherSecretDecodesToNoise) {

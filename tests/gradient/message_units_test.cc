@@ -9,6 +9,7 @@
 
 #include "base/counted_new.h"
 #include "base/expect_error.h"
+#include "gradient/peers.h"
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
 #include "kpd/gradient/message.h"
@@ -218,6 +219,9 @@ TEST(Units, CodecsByName) {
   EXPECT_KPD_ERROR(kInvalidArgument, "two codecs for the same tensors", parse({"eden", "drive"}));
   EXPECT_KPD_ERROR(kInvalidArgument, "the pattern is empty", parse({"=eden"}));
   EXPECT_KPD_ERROR(kInvalidArgument, "did you mean 'eden'", parse({"*=edn"}));
+  // Errors are one line, whatever the text.
+  EXPECT_KPD_ERROR(kInvalidArgument, "codec '=a?b': expected", parse({"=a\nb"}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "'eden' and 'a?b'", parse({"eden", "a\nb"}));
   EXPECT_KPD_ERROR(kInvalidArgument, "dither=shared does not join", parse({"eden:code=entropy,dither=shared,join=1"}));
 }
 
@@ -250,6 +254,65 @@ TEST(Units, ATensorThatPassesLeavesItsUnit) {
     m.data[2][5] = std::numeric_limits<float>::infinity();
     message_of(m, Codec::parse("eden:bits=4"));
   }());
+}
+
+// The last segment of 64 blocks has the tail as well, in which whole tensors may lie.
+TEST(Units, AFileDecodesTensorsInTheTail) {
+  Model m;
+  for (int i = 0; i < 129; ++i) m.add(str("t", i), 64);
+  Encoder e(m.manifest, Codec::parse("eden:bits=8,block=128"), kSecret);
+  std::vector<uint8_t> file(e.max_bytes());
+  file.resize(e.encode_file(m.views(), 4, file));
+  const StreamInfo info = read_stream_info(file);
+  for (size_t i = 0; i < m.data.size(); ++i) {
+    std::vector<float> got(64, 1e6f);
+    decode_file_tensor(file, info, i, got);
+    for (size_t k = 0; k < 64; ++k) ASSERT_NEAR(got[k], m.data[i][k], .2f) << "tensor " << i;
+  }
+}
+
+// A joined unit of 65 blocks that loses half a block has one segment, longer than its first was.
+TEST(Units, AChunkHoldsTheSegmentsOfAUnitThatATensorLeaves) {
+  Model m;
+  for (int i = 0; i < 130; ++i) m.add(str("t", i), 8192);
+  m.data[5][0] = std::numeric_limits<float>::infinity();
+  Encoder e(m.manifest, Codec::parse("eden:bits=8,block=16384"), kSecret, {.threads = 1, .nonfinite = NonFinite::kPass});
+  std::vector<uint8_t> chunk(e.max_chunk_bytes());
+  e.begin_stream(m.views(), kIds);
+  uint64_t bytes = 0;
+  for (uint64_t n = 1; n > 0;) bytes += n = e.next_chunk(chunk);
+  EXPECT_GT(bytes, 129u * 8192);
+}
+
+// A tensor that passes needs a codec more than there may be: that message is refused, and the next is as before it.
+TEST(Units, AnEncoderIsGoodAfterAPlanThatFailed) {
+  Model m;
+  CodecPolicy policy(Codec::parse("eden:bits=1,join=0"));
+  for (int i = 0; i < 66; ++i) {
+    const int rate = std::min(i, 63);
+    m.add(str("t", i), 4096);
+    policy.by_name.emplace_back(m.manifest.back().name, Codec::parse(str("eden:join=0,bits=", 1 + rate / 32.0)));
+  }
+  Encoder e(m.manifest, policy, kSecret, {.threads = 1, .nonfinite = NonFinite::kPass});
+  std::vector<uint8_t> bytes(e.max_bytes());
+  m.data[65][9] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_KPD_ERROR(kLimitExceeded, "more than 64 different codecs", e.encode_message(m.views(), kIds, bytes));
+  m.data[65][9] = 0;
+  bytes.resize(e.encode_message(m.views(), kIds, bytes));
+  EXPECT_EQ(bytes, message_of(m, policy));
+}
+
+// Only eden has an entropy code that its rate may turn into a fixed one.
+TEST(Units, NoOtherMethodTakesTheFlagOfTheEntropyCode) {
+  for (const uint8_t method : {kSqId, kHadamardSqId, kRandKId}) {
+    const CodecTable table{{{.method = method, .log2_block = 12, .flags = kFlagEntropy, .rate = 1, .param = 7}}, {{0, 1}}};
+    std::vector<uint8_t> bytes(codec_table_bytes(table));
+    ByteWriter w(bytes);
+    write_codec_table(w, table);
+    ByteReader r(bytes, "hostile");
+    CodecTable read;
+    EXPECT_KPD_ERROR(kCorruptData, "flags 1", read_codec_table(r, 1, read));
+  }
 }
 
 TEST(Units, ExactTypesTravelAsTheyAre) {

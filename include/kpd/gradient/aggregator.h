@@ -62,7 +62,8 @@ struct AggregatorOptions {
   // is refused where |decoded|^2 > max_norm^2 (1 + v) (1 + m), v the codec's error and m such that an honest client of this
   // norm is refused less than once in 10,000 messages, wherever in the model its energy lies (norm_room()). Without `codec`,
   // and for one that does not rotate, whose error depends on the input (qsgd, sq, terngrad, randk), the limit is of |decoded|.
-  // Norm times weight is at most 2^100 in any case (2^80 with sum_rotated), so that no sum leaves the float range.
+  // Norm times weight is at most 2^100 in any case (2^80 with sum_rotated), so that no sum leaves the float range. Tensors of
+  // an exact type count in all this where the sum has room for them.
   double max_norm = std::numeric_limits<double>::infinity();
   bool sum_rotated = false;  // codes with dither=shared: one inverse rotation a round instead of one a client
   // If set, what every tensor must be compressed by (a tensor with NaN or Inf may travel as float32). Without it clients choose

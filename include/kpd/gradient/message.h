@@ -212,12 +212,15 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  // Reads the header only: checks form, version, lengths, checksum and manifest hash, not the records. For a receiver that
+  // Reads the header only: checks form, version, lengths, checksum and manifest hash, not the codecs. For a receiver that
   // must learn the weight first.
   MessageIds peek(std::span<const uint8_t> message, std::string_view name = "message") const;
   // Checks a message completely: what it accepts, decode_add() with the same ids accepts. Returns the L2 norm of what it
   // decodes to, from scales and codes, without inverse transforms (where rotations are orthonormal that is the same).
   double norm(std::span<const uint8_t> message, const MessageIds& expected, std::string_view name = "message");
+  // The same of what decode_add() would add to dst: without the tensors of an exact type for which it has no room.
+  double norm(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
+              std::string_view name = "message");
   // dst[i] (manifest[i].count() floats) = decoded; of a tensor of an exact type its values as floats, or nothing where dst[i]
   // is empty. `expected`: run, round, client and base_model_hash must agree, else Error(kMismatch).
   void decode(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,

@@ -1,7 +1,7 @@
 // gradient: messages as packets that may be lost (docs/format/gradient.md, "Packets"; EDEN, Vargaftik et al., ICML 2022: loss
 // is subsampling).
 //
-// A message becomes a control part (header, records, scales; to be sent reliably) and P data packets, each readable alone. The
+// A message becomes a control part (header, codecs, scales; to be sent reliably) and P data packets, each readable alone. The
 // codes of the whole message are dealt to the packets one by one, in an order that the secret decides, so that any loss, also
 // of neighbours, takes the same share of every block of every tensor, as nearly as whole codes allow. A code that is lost
 // counts as 0, and everything is multiplied by sigma / alpha, where sigma = P packets were sent and alpha of them arrived.

@@ -169,7 +169,7 @@ Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> messag
     verdict = judge_codec(message);
     if (!verdict.accepted()) return verdict;
     verdict.weight = ids.weight;
-    verdict.norm = decoder.norm(message, ids);
+    verdict.norm = decoder.norm(message, ids, sum);
     const double most = options.sum_rotated ? kMaxRotatedNorm : kMaxWeightedNorm;
     const double limit = std::min(max_decoded_norm, most / static_cast<double>(ids.weight));
     if (!(verdict.norm <= limit))

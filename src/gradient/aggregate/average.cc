@@ -25,6 +25,8 @@ using comm::Delivery;
 constexpr uint64_t kRoundTags = 4096;
 uint32_t update_tag(uint64_t round) { return kUpdate + static_cast<uint32_t>(round % kRoundTags); }
 
+constexpr int kMostLate = 1000;  // messages of a rank and tag: one that sends without end must not keep the others waiting
+
 constexpr std::string_view kPatternNames[] = {"gather", "allgather", "sra"};
 
 }  // namespace
@@ -166,7 +168,7 @@ void Averager::Impl::discard_late(uint64_t round) {
     if (last_tag) open.insert(*last_tag);  // whose message may have come twice
     open.erase(update_tag(round));         // collect_updates() looks there
     for (const uint32_t tag : open) {
-      while (exchange.receive(r, tag, message, comm::Milliseconds(0)) == Delivery::kReceived) {
+      for (int i = 0; i < kMostLate && exchange.receive(r, tag, message, comm::Milliseconds(0)) == Delivery::kReceived; ++i) {
         aggregator->add(static_cast<uint64_t>(r), message, weights[static_cast<size_t>(r)]);
         tags.erase(tag);
       }

@@ -14,6 +14,7 @@ using comm::Milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr Milliseconds kTurn{200};
+constexpr int kMostExtra = 1000;  // messages of a sender: one that sends without end must not keep the round open
 
 Milliseconds left(Clock::time_point deadline) {
   return std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()));
@@ -31,7 +32,7 @@ class Collector {
   // Of the first of those that are left.
   Verdict take(std::span<Sender> left) {
     const Sender& sender = left[0];
-    for (;;) {
+    for (int late = 0;;) {
       const Delivery delivery = wait_for(sender);
       if (delivery != Delivery::kReceived) {
         if (replaced(left, delivery)) continue;
@@ -39,14 +40,14 @@ class Collector {
       }
       Verdict verdict = add(sender);
       // What is of another round came late; the one that is waited for may follow.
-      if (verdict.refusal != Refusal::kOtherRound) return verdict;
+      if (verdict.refusal != Refusal::kOtherRound || ++late > kMostExtra) return verdict;
     }
   }
 
   // What a sender sent beyond its message, as far as it is here. Where that one was refused or came too late no other takes its
   // place: the verdict stands.
   void take_extra(const Sender& sender, const Verdict& verdict) {
-    while (receive(sender, Milliseconds(0)) == Delivery::kReceived) {
+    for (int i = 0; i < kMostExtra && receive(sender, Milliseconds(0)) == Delivery::kReceived; ++i) {
       if (verdict.accepted()) {
         add(sender);
       } else if (verdict.refusal != Refusal::kSilent) {
