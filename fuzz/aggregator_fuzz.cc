@@ -43,8 +43,9 @@ Counts counts;
 }
 
 struct Server {
-  std::vector<float> a = std::vector<float>(64), b = std::vector<float>(130), c = std::vector<float>(3), d;
-  std::span<float> all[4] = {a, b, c, d};
+  std::vector<float> a = std::vector<float>(64), b = std::vector<float>(130), c = std::vector<float>(3), d,
+                     e = std::vector<float>(5);
+  std::span<float> all[5] = {a, b, c, d, e};
   Aggregator aggregator{manifest(), RunSecret::from_seed(7), options()};
 
   static AggregatorOptions options() {
@@ -78,12 +79,21 @@ const Bytes& good_message(MessageIds ids, uint64_t n) {
   static std::vector<float> a(64, 1.0f), b(130, -2.0f), c(3, 3.0f), d;
   ids.client += n;
   ids.weight = 1;
-  const TensorView views[] = {
-      {std::span<const float>(a)}, {b.data(), 130, DType::kFloat32}, {std::span<const float>(c)}, {std::span<const float>(d)}};
+  static const int16_t e[5] = {1, -2, 3, -4, 5};
+  const TensorView views[] = {{std::span<const float>(a)},
+                              {b.data(), 130, DType::kFloat32},
+                              {std::span<const float>(c)},
+                              {std::span<const float>(d)},
+                              {e, 5, DType::kInt16}};
   k.message.resize(encoder.max_bytes());
   k.message.resize(encoder.encode_message(views, ids, k.message));
   k.ids = named;
   return k.message;
+}
+
+fuzz::StreamMutator& mutator() {
+  static fuzz::StreamMutator m(manifest_hash(manifest()));
+  return m;
 }
 
 void check_accepted(const Verdict& v, std::span<const uint8_t> message, const MessageIds& ids) {
@@ -124,6 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Verdict v = server.aggregator.add(ids.client, message);
   if (v.accepted()) {
     counts.accepted++;
+    mutator().keep(message);
     check_accepted(v, message, ids);
     if (server.aggregator.add(ids.client, message).refusal != Refusal::kTwice) finding("accepted twice");
   } else {
@@ -137,6 +148,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 }
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  static kpd::gradient::fuzz::StreamMutator mutator(manifest_hash(manifest()));
-  return mutator.mutate(data, size, max_size, seed);
+  return mutator().mutate(data, size, max_size, seed);
 }

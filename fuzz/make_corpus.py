@@ -12,16 +12,17 @@ import sys
 
 
 def npy(descr, shape, data, order="False", version=(1, 0)):
-    head = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }" % (descr, order, shape)
+    descr = descr if descr.startswith("[") else "'%s'" % descr
+    head = "{'descr': %s, 'fortran_order': %s, 'shape': %s, }" % (descr, order, shape)
     prefix = 10 if version[0] == 1 else 12
     head += " " * (-(prefix + len(head) + 1) % 64) + "\n"
     length = struct.pack("<H" if version[0] == 1 else "<I", len(head))
     return b"\x93NUMPY" + bytes(version) + length + head.encode() + data
 
 
-def safetensors(header, data):
+def safetensors(header, data, pad=0):
     text = header if isinstance(header, str) else json.dumps(header, separators=(",", ":"))
-    text += " " * (-len(text) % 8)
+    text += " " * (-len(text) % 8 + pad)
     return struct.pack("<Q", len(text)) + text.encode() + data
 
 
@@ -85,6 +86,13 @@ def seeds():
     yield "npy", "v3", npy("<f4", "(6,)", floats, version=(3, 0))
     yield "npy", "fortran", npy("<f4", "(2, 3)", floats, order="True")
     yield "npy", "f8", npy("<f8", "(3,)", floats)
+    for descr in (">f4", ">f2", "<i4", "|u1", "|b1", "<V2", "bfloat16"):
+        count = 24 // {"4": 4, "2": 2, "6": 2, "1": 1}[descr[-1]]
+        yield "npy", "type_" + descr.replace("<", "le_").replace(">", "be_").replace("|", "_"), npy(descr, "(%d,)" % count, floats)
+    yield "npy", "be_fortran", npy(">f8", "(3, 1)", floats, order="True")
+    yield "npy", "be_fortran_3d", npy(">i2", "(2, 3, 2)", floats, order="True")
+    yield "npy", "fortran_none", npy("<u8", "(0, 1099511627776, 3)", b"", order="True")
+    yield "npy", "structured", npy("[('a', '<f4'), ('b', '<f4')]", "(3,)", floats)
     yield "npy", "huge", npy("<f4", "(1152921504606846976, 1024)", floats)
     yield "npy", "cut", npy("<f4", "(6,)", floats)[:40]
 
@@ -107,6 +115,17 @@ def seeds():
     yield "safetensors", "nested", safetensors('{"a":' * 40 + "1" + "}" * 40, b"")
     yield "safetensors", "nan", safetensors('{"a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,4]}}', floats[:4])
     yield "safetensors", "i64", safetensors({"a": {"dtype": "I64", "shape": [3], "data_offsets": [0, 24]}}, floats)
+
+    types = [("F32", 4), ("BF16", 2), ("F16", 2), ("F64", 8), ("I8", 1), ("I16", 2), ("I32", 4), ("I64", 8), ("U8", 1), ("U16", 2), ("U32", 4),
+             ("U64", 8), ("BOOL", 1), ("F8_E4M3", 1), ("F8_E5M2", 1)]
+    every, at = {"__metadata__": {"k\u00e9": "two\nlines", "": ""}}, 0
+    for name, size in types:
+        every[name.lower()] = {"dtype": name, "shape": [3], "data_offsets": [at, at + 3 * size]}
+        at += 3 * size
+    yield "safetensors", "types", safetensors(every, bytes(i * 37 & 255 for i in range(at)))
+    yield "safetensors", "unaligned", safetensors(dict(reversed(every.items())), bytes(at), pad=3)
+    yield "safetensors", "metadata_number", safetensors({"__metadata__": {"a": 1}}, b"")
+    yield "safetensors", "metadata_twice", safetensors('{"__metadata__":{"a":"1","a":"2"},"__metadata__":{}}', b"")
 
     for name, data in gguf_seeds():
         yield "gguf", name, data
@@ -132,6 +151,11 @@ def seeds():
             "eden:blok=1", "eden:1", "eden:bits=1,bits=2", "eden:code=entropi,scale=norm", "hadamard-sq:bits=1e-1"
     ]):
         yield "spec", "spec_%d" % i, text.encode()
+
+    for name, text in [("specs", "*norm*=float32\na?c=eden:bits=1\neden:code=entropy,bits=.3"), ("empty_pattern", "=eden"),
+                       ("two", "drive\nsq:bits=2"), ("peers", "a=qsgd:bits=4,norm=max,code=fixed\nb=kashin-sq:bits=1\nc=randk:bits=1\nterngrad"),
+                       ("glob", "\1l*.?e*\nlayer.0.weight"), ("glob_stars", "\1*a*b*a\nabababb"), ("glob_empty", "\1*\n")]:
+        yield "policy", name, text.encode()
 
 
 def main():

@@ -15,6 +15,7 @@
 #include "gradient/stream_format.h"
 #include "kpd/base/hash.h"
 #include "kpd/gradient/packets.h"
+#include "manifests.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
@@ -26,7 +27,9 @@ using namespace kpd::gradient;
 constexpr std::string_view kName = "input";
 constexpr size_t kPacketHead = 8;
 constexpr uint32_t kTableBytes = 2 + kRecordBytes + 2;
-constexpr MessageIds kIds{11, 12, 13, 14, 15};
+using fuzz::few_manifest;
+using fuzz::kIds;
+using fuzz::packets_manifest;
 
 struct Counts {
   uint64_t inputs = 0, past_checksum = 0, decoded = 0, packets = 0;
@@ -79,10 +82,20 @@ Limits small_limits() {
   return l;
 }
 
-const Manifest& manifest() {
-  static const Manifest m = {{"a", DType::kFloat32, {64}}, {"b", DType::kBFloat16, {4200}}, {"c", DType::kFloat32, {3}}};
-  return m;
+bool is_about_few(std::span<const uint8_t> control) {
+  static const uint64_t hash = manifest_hash(few_manifest());
+  return control.size() >= 32 && load_u64(control.data() + 24) == hash;
 }
+
+struct Receiver {
+  explicit Receiver(const Manifest& m) : decoder(m, RunSecret::from_seed(7), {1, small_limits()}) {
+    for (const TensorInfo& t : m) values.emplace_back(t.count());
+    acc.assign(values.begin(), values.end());
+  }
+  PacketDecoder decoder;
+  std::vector<std::vector<float>> values;
+  std::vector<std::span<float>> acc;
+};
 
 void check_error(const Error& e) {
   const std::string text = e.what();
@@ -132,14 +145,15 @@ class Mutator {
     std::vector<uint8_t>& c = p_.control;
     if (c.size() < kMessageHeaderBytes + kTableBytes + 8) return;
     const size_t body = c.size() - kChecksumBytes;
-    // A codec table of one codec and one run, then the scale words.
+    // A codec table of a codec or a few, then the scale words.
     const size_t table = std::min<size_t>(load_u32(c.data() + 8), body - kTableBytes);
+    const size_t table_bytes = std::min<size_t>(2 + (kRecordBytes + 2) * std::clamp<size_t>(c[table], 1, 4), body - table);
     if (kind == 0) {  // the table or the first scale word
-      change_bytes(c, table, std::min<size_t>(kTableBytes + 4, body - table), false);
+      change_bytes(c, table, std::min<size_t>(table_bytes + 4, body - table), false);
     } else if (kind == 1) {
-      c[table + below(kTableBytes)] = static_cast<uint8_t>(below(256));
+      c[table + below(static_cast<uint32_t>(table_bytes))] = static_cast<uint8_t>(below(256));
     } else if (kind == 2) {  // scales
-      const size_t at = table + kTableBytes + 4 * below(70);
+      const size_t at = table + table_bytes + 4 * below(70);
       if (at + 4 <= body) store_u32(c.data() + at, below(2) == 0 ? below(3) : static_cast<uint32_t>(rng_()));
     } else if (below(4) == 0) {  // the number of packets
       store_u32(c.data() + body - 4, below(2) == 0 ? below(1100) : static_cast<uint32_t>(rng_()));
@@ -174,11 +188,14 @@ class Mutator {
     const uint32_t body = static_cast<uint32_t>(c.size() - kChecksumBytes);
     std::memcpy(c.data(), kMagic, 4);
     c[4] = kFormatMajor;
-    store_u16(c.data() + 6, kFlagMessage | kFlagPackets);
-    store_u32(c.data() + 8, std::clamp(load_u32(c.data() + 8), static_cast<uint32_t>(kMessageHeaderBytes), body));
-    if (below(16) != 0) store_u32(c.data() + 12, static_cast<uint32_t>(manifest().size()));
+    const bool mac = (c[6] & kFlagAuthenticated) != 0 && body >= kMessageHeaderBytes + kMacBytes;
+    store_u16(c.data() + 6, static_cast<uint16_t>(kFlagMessage | kFlagPackets | (mac ? kFlagAuthenticated : 0)));
+    const uint32_t fixed = static_cast<uint32_t>(kMessageHeaderBytes + (mac ? kMacBytes : 0));
+    store_u32(c.data() + 8, std::clamp(load_u32(c.data() + 8), fixed, body));
+    const Manifest& manifest = is_about_few(c) ? few_manifest() : packets_manifest();
+    if (below(16) != 0) store_u32(c.data() + 12, static_cast<uint32_t>(manifest.size()));
     store_u64(c.data() + 16, c.size());
-    store_u64(c.data() + 24, manifest_hash(manifest()));
+    store_u64(c.data() + 24, manifest_hash(manifest));
     const uint64_t ids[] = {kIds.run, kIds.round, kIds.client, kIds.base_model_hash};
     for (int i = 0; i < 4 && below(32) != 0; ++i) store_u64(c.data() + 32 + 8 * i, ids[i]);
     const uint32_t tag = crc32({c.data(), body});
@@ -198,10 +215,9 @@ class Mutator {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static PacketDecoder decoder(manifest(), RunSecret::from_seed(7), {1, small_limits()});
-  static std::vector<float> a(64), b(4200), c(3);
-  static const std::span<float> acc[] = {a, b, c};
+  static Receiver many(packets_manifest()), few(few_manifest());
   const Parts parts = Parts::read({data, size});
+  Receiver& receiver = is_about_few(parts.control) ? few : many;
   const std::vector<std::span<const uint8_t>> packets(parts.packets.begin(), parts.packets.end());
   counts.inputs++;
   const size_t n = parts.control.size();
@@ -209,20 +225,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       crc32({parts.control.data(), n - kChecksumBytes}) == load_u32(parts.control.data() + n - kChecksumBytes)) {
     counts.past_checksum++;
   }
-  for (const std::span<float> s : acc) std::fill(s.begin(), s.end(), 0.0f);
+  for (const std::span<float> s : receiver.acc) std::fill(s.begin(), s.end(), 0.0f);
   try {
     PacketReport report;
-    decoder.decode_add(parts.control, packets, kIds, 0.5f, acc, &report, kName);
+    receiver.decoder.decode_add(parts.control, packets, kIds, 0.5f, receiver.acc, &report, kName);
     counts.decoded++;
     counts.packets += report.received;
     if (report.received > report.expected || report.lost != (report.expected > 0 && report.received == 0) ||
-        report.lost_groups.size() > report.groups ||
+        report.lost_groups.size() > report.groups * receiver.acc.size() ||
         report.received + report.damaged + report.foreign + report.duplicate != packets.size()) {
       finding("the report does not add up", "");
     }
     // With two groups and more the second tensor is coded; float32 would carry what it is given.
-    for (const float v : b) {
-      if (!std::isfinite(v) && report.groups > 1) finding("a value is not finite", "");
+    if (report.groups < 2) return 0;
+    for (const float v : many.values[1]) {
+      if (!std::isfinite(v)) finding("a value is not finite", "");
     }
   } catch (const Error& e) {
     check_error(e);

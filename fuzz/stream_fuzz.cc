@@ -71,35 +71,53 @@ Limits small_limits() {
   return l;
 }
 
+std::vector<uint64_t> aligned_copy(std::span<const uint8_t> bytes) {
+  std::vector<uint64_t> out(bytes.size() / 8 + 1);
+  if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
 void read_file(std::span<const uint8_t> stream) {
   const StreamInfo info = read_stream_info(stream, kName, small_limits());
   if (!info.is_file) return;
   std::vector<float> values, again;
+  FileDecoder decoder(stream, info, 1, kName);
   for (size_t i = 0; i < info.tensors.size(); ++i) {
     values.assign(info.tensors[i].count, 0.0f);
-    decode_file_tensor(stream, info, i, values, 1, nullptr, kName);
+    decoder.decode(i, values);
     check_values(values, info.tensors[i].params);
-    if (stream.back() % 8 != 0) continue;
     again.assign(values.size(), -1.0f);
-    decode_file_tensor(stream, info, i, again, 1, nullptr, kName);
+    const DType dtype = info.tensors[i].dtype;
+    if (dtype_is_exact(dtype)) {
+      const std::span<const uint8_t> exact = decode_file_exact(stream, info, i);
+      if (exact.size() != values.size() * dtype_bytes(dtype)) finding("exact elements of another size", "");
+      const std::vector<uint64_t> aligned = aligned_copy(exact);
+      load_floats({aligned.data(), values.size(), dtype}, 0, again);
+    } else {
+      if (stream.back() % 8 != 0) continue;
+      decode_file_tensor(stream, info, i, again, 1, nullptr, kName);
+    }
     if (!values.empty() && std::memcmp(values.data(), again.data(), 4 * values.size()) != 0)
       finding("two decodes disagree", "");
   }
 }
 
+using fuzz::kIds;
 using fuzz::manifest;
-constexpr MessageIds kIds{11, 12, 13, 14, 15};
+constexpr size_t kTensors = 5;
 
 struct Receiver {
   Decoder decoder{manifest(), RunSecret::from_seed(7), {1, small_limits()}};
-  std::vector<float> a = std::vector<float>(64), b = std::vector<float>(130), c = std::vector<float>(3), d;
-  std::span<float> all[4] = {a, b, c, d};
+  std::vector<float> a = std::vector<float>(64), b = std::vector<float>(130), c = std::vector<float>(3), d,
+                     e = std::vector<float>(5);
+  std::span<float> all[kTensors] = {a, b, c, d, e};
 
   void clear() {
     for (const std::span<float> s : all) std::fill(s.begin(), s.end(), 0.0f);
   }
   bool equals(const Receiver& o) const {
-    for (int i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < kTensors; ++i) {
+      if (all[i].empty()) continue;
       if (std::memcmp(all[i].data(), o.all[i].data(), all[i].size_bytes()) != 0) return false;
     }
     return true;
@@ -151,6 +169,27 @@ void sum_rotated(std::span<const uint8_t> stream, const MessageIds& expected) {
   check_values(stream, r);
 }
 
+// Elements that were 0: the float32 sum, rounded.
+void sum_in_bf16(std::span<const uint8_t> stream, const MessageIds& expected, Receiver& r) {
+  r.clear();
+  r.decoder.decode_add(stream, expected, 1.0f, r.all, nullptr, kName);
+  static std::vector<uint16_t> sums[kTensors];
+  BFloat16Span acc[kTensors];
+  for (size_t i = 0; i < kTensors; ++i) {
+    sums[i].assign(r.all[i].size(), 0);
+    acc[i] = {sums[i].data(), sums[i].size()};
+  }
+  r.decoder.decode_add(stream, expected, 1.0f, acc, nullptr, kName);
+  for (size_t i = 0; i < kTensors; ++i) {
+    for (size_t k = 0; k < sums[i].size(); ++k) {
+      const float wide = r.all[i][k], sum = bf16_to_float(sums[i][k]);
+      if (std::isnan(wide) ? !std::isnan(sum)
+                           : !(std::fabs(sum - wide) <= 0x1p-8f * std::fabs(wide) + 0x1p-133f) && std::isfinite(wide))
+        finding("the bfloat16 sum is not the float32 sum", "");
+    }
+  }
+}
+
 // A message that the whole-message decoder refuses must not get through in portions.
 void refuse_in_portions(std::span<const uint8_t> stream) {
   static Receiver r;
@@ -184,7 +223,7 @@ MessageIds expected_ids(std::span<const uint8_t> stream) {
 }
 
 void check_values(std::span<const uint8_t> stream, const Receiver& r) {
-  for (size_t i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < kTensors; ++i) {
     if (std::all_of(r.all[i].begin(), r.all[i].end(), [](float v) { return std::isfinite(v); })) continue;
     check_values(r.all[i], read_stream_info(stream, kName, small_limits(), &manifest()).tensors[i].params);
   }
@@ -218,7 +257,10 @@ void read_message(std::span<const uint8_t> stream) {
       return read_in_packets(stream, expected, old);
     case 5:
       (void)old.decoder.peek(stream, kName);
+      if (old.decoder.exact_bytes(stream, expected, 4, kName).size() != 10) finding("exact elements of another size", "");
       return;
+    case 7:
+      return sum_in_bf16(stream, expected, old);
     default:
       return;
   }
@@ -245,6 +287,11 @@ void refused_message(std::span<const uint8_t> stream) {
   finding("a fresh decoder accepts what an old one refuses", "");
 }
 
+fuzz::StreamMutator& mutator() {
+  static fuzz::StreamMutator m(manifest_hash(manifest()));
+  return m;
+}
+
 bool sealed(std::span<const uint8_t> s) {
   if (s.size() < kFileHeaderBytes + kChecksumBytes || std::memcmp(s.data(), kMagic, 4) != 0) return false;
   const size_t body = s.size() - kChecksumBytes;
@@ -268,6 +315,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       read_file(stream);
     }
     counts.decoded++;
+    mutator().keep(stream);
   } catch (const Error& e) {
     check_error(e);
     if (size > 6 && (stream[6] & kFlagMessage) != 0) refused_message(stream);
@@ -276,6 +324,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 }
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  static kpd::gradient::fuzz::StreamMutator mutator(manifest_hash(manifest()));
-  return mutator.mutate(data, size, max_size, seed);
+  return mutator().mutate(data, size, max_size, seed);
 }

@@ -16,19 +16,11 @@
 #include "gradient/stream_format.h"
 #include "kpd/base/hash.h"
 #include "kpd/quant/gaussian_step.h"
+#include "manifests.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace kpd::gradient::fuzz {
-
-// Of the messages that the fuzzers' receivers expect.
-inline const Manifest& manifest() {
-  static const Manifest m = {{"a", DType::kFloat32, {64}},
-                             {"b", DType::kBFloat16, {10, 13}},
-                             {"c", DType::kFloat32, {3}},
-                             {"d", DType::kFloat16, {0}}};
-  return m;
-}
 
 class StreamMutator {
  public:
@@ -45,6 +37,12 @@ class StreamMutator {
     if (below(64) != 0) seal(bytes_);
     std::memcpy(data, bytes_.data(), bytes_.size());
     return bytes_.size();
+  }
+
+  // A stream that was decoded: what damage to damage has made unreadable is given up for one of the last of them.
+  void keep(std::span<const uint8_t> stream) {
+    if (kept_.size() < kKept) kept_.emplace_back();
+    kept_[n_kept_++ % kKept].assign(stream.begin(), stream.end());
   }
 
   // Makes right what is compared before the payload is looked at.
@@ -81,6 +79,11 @@ class StreamMutator {
 
   void change() {
     find_units(bytes_);
+    if (places_.empty() && !kept_.empty() && below(16) != 0) {
+      const std::vector<uint8_t>& other = kept_[below(static_cast<uint32_t>(kept_.size()))];
+      if (other.size() <= max_size_) bytes_ = other;
+      find_units(bytes_);
+    }
     if (places_.empty() || below(16) == 0) return change_bytes(0, bytes_.size());
     const uint32_t index = below(static_cast<uint32_t>(places_.size()));
     const Place p = places_[index];
@@ -91,7 +94,8 @@ class StreamMutator {
       case 1:
         return add_extension();
       case 2:
-        return change_bytes(24, std::min<size_t>(bytes_.size() - kChecksumBytes, table_at_) - 24);
+        change_head();
+        return below(2) == 0 ? void() : fit_payload(index);
       case 3:
         return drop_or_repeat(p);
       case 4:
@@ -156,6 +160,20 @@ class StreamMutator {
     bytes_.insert(bytes_.begin() + static_cast<ptrdiff_t>(at), with.begin(), with.end());
   }
 
+  // Ids of a message, in place; ids, manifest and extensions of a file.
+  void change_head() {
+    const size_t end = std::min<size_t>(bytes_.size() - kChecksumBytes, table_at_);
+    if ((bytes_[6] & kFlagMessage) != 0) {
+      if (below(4) != 0) return change_bytes(end, 0);  // as an extension
+      bytes_[24 + below(static_cast<uint32_t>(end - 24))] ^= static_cast<uint8_t>(1u << below(8));
+      return;
+    }
+    const size_t before = bytes_.size();
+    const size_t first = below(4) == 0 ? 24 : std::min<size_t>(kFileHeaderBytes + below(64), end - 1);
+    change_bytes(first, below(2) == 0 ? end - first : std::min<size_t>(end - first, 1 + below(8)));
+    store_u32(bytes_.data() + 8, static_cast<uint32_t>(table_at_ + bytes_.size() - before));
+  }
+
   void change_header() {
     switch (below(6)) {
       case 4:
@@ -196,7 +214,8 @@ class StreamMutator {
     } else {
       replace(p.at, part.size(), {});
     }
-    if (below(2) == 0) store_u32(bytes_.data() + 12, load_u32(bytes_.data() + 12) + (repeat ? 1u : ~0u));
+    const bool file = (bytes_[6] & kFlagMessage) == 0;
+    if (file && below(2) == 0) store_u32(bytes_.data() + 12, load_u32(bytes_.data() + 12) + (repeat ? 1u : ~0u));
   }
 
   // Number of codecs, runs of tensors.
@@ -207,26 +226,32 @@ class StreamMutator {
     switch (below(4)) {
       case 0:
         return store_u16(bytes_.data() + table_at_, static_cast<uint16_t>(below(8) == 0 ? rng_() : below(4)));
-      case 1: {  // a copy of a codec
+      case 1: {  // a codec like another
         const size_t at = table_at_ + 2 + kRecordBytes * below(static_cast<uint32_t>(table_.codecs.size()));
         const auto first = bytes_.begin() + static_cast<ptrdiff_t>(at);
+        replace(runs, end - runs, make_runs(static_cast<uint32_t>(table_.codecs.size() + 1)));
         replace(runs, 0, std::vector<uint8_t>(first, first + kRecordBytes));
         store_u16(bytes_.data() + table_at_, static_cast<uint16_t>(table_.codecs.size() + 1));
+        if (below(8) != 0) bytes_[runs + 1] = static_cast<uint8_t>(6 + below(9));  // of another block
         return;
       }
-      case 2: {
-        std::vector<uint8_t> new_runs;
-        for (uint32_t left = load_u32(bytes_.data() + 12) % 256; left > 0;) {
-          const uint32_t run = below(4) == 0 ? left : 1 + below(left);
-          new_runs.insert(new_runs.end(), {static_cast<uint8_t>(below(static_cast<uint32_t>(table_.codecs.size() + 1))),
-                                           static_cast<uint8_t>(run & 127)});
-          left -= run;
-        }
-        return replace(runs, end - runs, new_runs);
-      }
+      case 2:
+        return replace(runs, end - runs, make_runs(static_cast<uint32_t>(table_.codecs.size())));
       default:
         return change_bytes(runs, end - runs);
     }
+  }
+
+  std::vector<uint8_t> make_runs(uint32_t codecs) {
+    std::vector<uint8_t> runs;
+    uint32_t codec = 0;  // each at least once, if there are tensors enough
+    for (uint32_t left = load_u32(bytes_.data() + 12) % 256; left > 0; ++codec) {
+      const uint32_t run = codec + 1 == codecs && below(2) == 0 ? left : 1 + below(std::max(1u, left / codecs));
+      const uint32_t any = below(16) == 0 ? codecs : below(codecs);
+      runs.insert(runs.end(), {static_cast<uint8_t>(codec < codecs ? codec : any), static_cast<uint8_t>(run & 127)});
+      left -= run;
+    }
+    return runs;
   }
 
   void change_record() {
@@ -244,7 +269,9 @@ class StreamMutator {
     switch (below(7)) {
       case 0:
         b[0] = static_cast<uint8_t>(below(13));
-        if (b[0] == 8) store_u32(b + 10, 1u << below(8));
+        if (b[0] != 8) return;
+        store_u32(b + 10, 1u << below(8));
+        if (below(2) == 0) make_fixed_qsgd(b);
         return;
       case 1:
         b[1] = static_cast<uint8_t>(below(8) == 0 ? below(256) : 6 + below(9));
@@ -262,6 +289,13 @@ class StreamMutator {
       default:
         return store_u32(b + 10, below(16) == 0 ? static_cast<uint32_t>(rng_() % (9u << 20)) : pick(kParams));
     }
+  }
+
+  void make_fixed_qsgd(uint8_t* record) {
+    const uint32_t bits = 2 + below(7);
+    store_u16(record + 4, static_cast<uint16_t>(kFlagFixedCode | (below(2) == 0 ? kFlagMaxNorm : 0)));
+    store_u32(record + 6, bits << 16);
+    store_u32(record + 10, (1u << (bits - 1)) - 1);
   }
 
   void change_payload(const Place& p) {
@@ -334,6 +368,9 @@ class StreamMutator {
     store_u32(bytes_.data() + where, static_cast<uint32_t>(left - 2 * escapes));
   }
 
+  static constexpr size_t kKept = 256;
+  std::vector<std::vector<uint8_t>> kept_;
+  size_t n_kept_ = 0;
   uint64_t hash_;
   std::minstd_rand rng_;
   size_t max_size_ = 0, old_size_ = 0;
