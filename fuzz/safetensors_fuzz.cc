@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <vector>
 
 #include "kpd/base/bytes.h"
@@ -13,9 +14,21 @@
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
+namespace {
+
+struct Counts {
+  unsigned long long inputs = 0, accepted = 0;
+  ~Counts() { std::fprintf(stderr, "safetensors_fuzz: %llu inputs, %llu accepted\n", inputs, accepted); }
+};
+Counts counts;
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  counts.inputs++;
   try {
     const kpd::io::SafetensorsFile file = kpd::io::parse_safetensors({data, size}, "input.safetensors");
+    counts.accepted++;
     uint64_t sum = 0;
     for (const auto& tensor : file.tensors) {
       std::vector<float> values(tensor.count);
