@@ -229,8 +229,9 @@ class StreamMutator {
       case 1: {  // a codec like another
         const size_t at = table_at_ + 2 + kRecordBytes * below(static_cast<uint32_t>(table_.codecs.size()));
         const auto first = bytes_.begin() + static_cast<ptrdiff_t>(at);
+        const std::vector<uint8_t> record(first, first + kRecordBytes);
         replace(runs, end - runs, make_runs(static_cast<uint32_t>(table_.codecs.size() + 1)));
-        replace(runs, 0, std::vector<uint8_t>(first, first + kRecordBytes));
+        replace(runs, 0, record);
         store_u16(bytes_.data() + table_at_, static_cast<uint16_t>(table_.codecs.size() + 1));
         if (below(8) != 0) bytes_[runs + 1] = static_cast<uint8_t>(6 + below(9));  // of another block
         return;
