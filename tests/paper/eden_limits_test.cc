@@ -37,13 +37,15 @@ TEST(EdenLimits, FixedRates) {
 }
 
 TEST(EdenLimits, EntropyCodes) {
+  // A code's length varies by about a bit from number to number: of 2^20 numbers by .001, of four trials by half of that.
+  constexpr double kBitsError = .0005;
   // Research: the ideal entropy-coded uniform quantizer.
   const std::pair<double, double> ideal[] = {{.1, 9.931},  {.25, 3.749}, {.5, 1.6133},  {1, .53454},   {1.5, .21611},
                                              {2, .097624}, {3, .022745}, {4, .0055908}, {8, 2.1718e-5}};
   for (const auto& [bits, error] : ideal) {
     const Measured m = measure(str("eden:code=entropy,bits=", bits), 4);
     EXPECT_LE(m.vnmse, 1.02 * error) << bits;
-    EXPECT_LE(m.bits, bits + .01) << bits;
+    EXPECT_LE(m.bits, bits + .01 + 3 * kBitsError) << bits;
   }
 }
 
