@@ -50,11 +50,7 @@ struct Decoder::Impl {
 
 StreamInfo Decoder::Impl::header(ByteReader& r, std::span<const uint8_t> stream) const {
   StreamInfo info = read_header(r, stream, options.limits);
-  if (info.is_file) throw Error(ErrorCode::kMismatch, str(r.name(), ": this is a file, expected a message"));
-  if (info.manifest_hash != hash || info.n_tensors != manifest.size()) {
-    throw Error(ErrorCode::kMismatch,
-                str(r.name(), ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
-  }
+  check_model(info, hash, manifest.size(), r.name());
   return info;
 }
 

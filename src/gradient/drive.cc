@@ -68,11 +68,7 @@ class OneBitCodec : public SegmentCodec {
   }
   uint64_t head_bytes(const SegmentShape& shape) const override { return uint64_t{4} * floats_ * shape.n_blocks; }
   uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
-    uint64_t bytes = head.size();
-    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
-      if (!all_zero(head.data() + size_t{4} * floats_ * i, floats_)) bytes += (shape.block_length(i) + 7) / 8;
-    }
-    return bytes;
+    return bytes_from_head(head, shape, floats_, [&](uint32_t n) { return (n + 7) / 8; });
   }
 
   uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,

@@ -61,7 +61,6 @@ class EncodePlan {
   CodecPolicy policy_;
   EncodeOptions options_;
   std::vector<WireParams> wanted_;        // the policy's record of every tensor
-  std::vector<uint8_t> assignment_;       // into table_.codecs
   std::vector<uint8_t> passes_, passed_;  // nonfinite=pass: tensors that travel as float32, in this stream and the last
   CodecTable table_;
   Units units_;

@@ -107,11 +107,7 @@ StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view na
       info.runs = std::move(table.runs);
       return info;
     }
-    const uint64_t expected = manifest_hash(*message_manifest);
-    if (info.manifest_hash != expected || info.n_tensors != message_manifest->size()) {
-      throw Error(ErrorCode::kMismatch, str(name, ": the message is about another model: manifest hash ", info.manifest_hash,
-                                            ", expected ", expected));
-    }
+    check_model(info, manifest_hash(*message_manifest), message_manifest->size(), name);
     info.manifest = *message_manifest;
   }
   check_elements(r, table_at, info.manifest, limits);

@@ -98,8 +98,7 @@ PacketSet packetize(std::span<const uint8_t> message, const Manifest& manifest, 
   ByteReader r(message, name);
   const StreamInfo info = read_header(r, message, limits);
   if (info.is_file) fail(ErrorCode::kMismatch, name, ": this is a file; only messages are packetized");
-  if (info.manifest_hash != manifest_hash(manifest) || info.n_tensors != manifest.size())
-    fail(ErrorCode::kMismatch, name, ": the message is about another model: manifest hash ", info.manifest_hash);
+  check_model(info, manifest_hash(manifest), manifest.size(), name);
   PacketSet set;
   CodecCache codecs;
   Scratch scratch;
@@ -205,10 +204,7 @@ uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, con
                                            std::string_view name) {
   ByteReader r(control, name);
   const StreamInfo info = read_header(r, control, options.limits, true);
-  if (info.is_file || info.manifest_hash != hash || info.n_tensors != manifest.size()) {
-    throw Error(ErrorCode::kMismatch,
-                str(name, ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ", hash));
-  }
+  check_model(info, hash, manifest.size(), name);
   check_ids(info.ids, expected, name);
   ids = info.ids;
   codecs.begin_message();

@@ -141,6 +141,16 @@ void check_segment_size(std::span<const uint8_t> src, uint64_t expected);
 void check_segment_size(std::span<const uint8_t> src, const SegmentCodec& codec, const SegmentShape& shape);
 // True if `n` floats in a segment's head are 0: their block has no codes.
 bool all_zero(const uint8_t* floats, uint32_t n);
+// The bytes of a segment with this head of `floats` floats a block, code_bytes(elements) of codes in each block that has some.
+template <class CodeBytes>
+uint64_t bytes_from_head(std::span<const uint8_t> head, const SegmentShape& shape, uint32_t floats,
+                         const CodeBytes& code_bytes) {
+  uint64_t bytes = head.size();
+  for (uint32_t i = 0; i < shape.n_blocks; ++i) {
+    if (!all_zero(head.data() + size_t{4} * floats * i, floats)) bytes += code_bytes(shape.block_length(i));
+  }
+  return bytes;
+}
 // A finite float at `offset`.
 float read_finite(std::span<const uint8_t> src, uint64_t offset, std::string_view what);
 void write_float(uint8_t* dst, float v);

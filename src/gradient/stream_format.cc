@@ -330,6 +330,13 @@ void check_weight(float weight) {
   if (!std::isfinite(weight)) fail(ErrorCode::kInvalidArgument, "decode: weight ", weight, ", expected a finite number");
 }
 
+void check_model(const StreamInfo& info, uint64_t manifest_hash, uint64_t tensors, std::string_view name) {
+  if (info.is_file) fail(ErrorCode::kMismatch, name, ": this is a file, expected a message");
+  if (info.manifest_hash == manifest_hash && info.n_tensors == tensors) return;
+  fail(ErrorCode::kMismatch, name, ": the message is about another model: manifest hash ", info.manifest_hash, ", expected ",
+       manifest_hash);
+}
+
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name) {
   const auto same = [&](uint64_t value, uint64_t want, const char* what) {
     if (value != want)

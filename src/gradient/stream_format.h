@@ -76,6 +76,8 @@ void check_sources(const Manifest& manifest, std::span<const TensorView> tensors
 void check_destinations(const Manifest& manifest, std::span<const std::span<float>> dst);
 // Throws Error(kInvalidArgument) for a weight that is not finite, e.g. one divided by a sum of no weights.
 void check_weight(float weight);
+// Throws Error(kMismatch) unless the header is that of a message about `tensors` tensors with this manifest hash.
+void check_model(const StreamInfo& info, uint64_t manifest_hash, uint64_t tensors, std::string_view name);
 // Throws Error(kMismatch) unless run, round, client and base model are the expected ones.
 void check_ids(const MessageIds& got, const MessageIds& expected, std::string_view name);
 

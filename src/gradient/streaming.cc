@@ -71,9 +71,7 @@ void StreamDecoder::Impl::take_header(std::span<const uint8_t> part) {
     return go_on(info.header_bytes);
   }
   read_header_rest(r, limits, info);
-  if (info.manifest_hash != hash || info.n_tensors != manifest.size()) {
-    fail(ErrorCode::kMismatch, "message: it is about another model: manifest hash ", info.manifest_hash, ", expected ", hash);
-  }
+  check_model(info, hash, manifest.size(), "message");
   check_ids(info.ids, expected, "message");
   ids = info.ids;
   announced_bytes = info.total_bytes;

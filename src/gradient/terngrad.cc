@@ -70,11 +70,7 @@ class TernGradCodec final : public SegmentCodec {
   }
   uint64_t head_bytes(const SegmentShape& shape) const override { return uint64_t{4} * shape.n_blocks; }
   uint64_t length_from_head(std::span<const uint8_t> head, const SegmentShape& shape) const override {
-    uint64_t bytes = head.size();
-    for (uint32_t i = 0; i < shape.n_blocks; ++i) {
-      if (!all_zero(head.data() + size_t{4} * i, 1)) bytes += packed_bytes(shape.block_length(i));
-    }
-    return bytes;
+    return bytes_from_head(head, shape, 1, [&](uint32_t n) { return packed_bytes(n); });
   }
 
   uint64_t encode(std::span<const float> x, const SegmentShape& shape, const TensorKeys& keys, std::span<uint8_t> dst,
