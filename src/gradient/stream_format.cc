@@ -326,6 +326,16 @@ void check_destinations(const Manifest& manifest, std::span<const std::span<floa
   }
 }
 
+std::vector<std::span<float>> spans_of(const Manifest& manifest, std::span<float> all) {
+  std::vector<std::span<float>> spans;
+  size_t at = 0;
+  for (const TensorInfo& info : manifest) {
+    spans.push_back(all.subspan(at, info.count()));
+    at += info.count();
+  }
+  return spans;
+}
+
 void check_weight(float weight) {
   if (!std::isfinite(weight)) fail(ErrorCode::kInvalidArgument, "decode: weight ", weight, ", expected a finite number");
 }

@@ -74,6 +74,8 @@ void check_sources(const Manifest& manifest, std::span<const TensorView> tensors
 // Throws Error(kInvalidArgument) unless there is one destination a tensor, each with the tensor's count of floats; one of an
 // exact type may be empty.
 void check_destinations(const Manifest& manifest, std::span<const std::span<float>> dst);
+// The tensors that stand back to back in `all`.
+std::vector<std::span<float>> spans_of(const Manifest& manifest, std::span<float> all);
 // Throws Error(kInvalidArgument) for a weight that is not finite, e.g. one divided by a sum of no weights.
 void check_weight(float weight);
 // Throws Error(kMismatch) unless the header is that of a message about `tensors` tensors with this manifest hash.

@@ -115,7 +115,7 @@ std::shared_ptr<const ClientFile> ClientFiles::file(size_t client) const {
   // It may have changed since.
   bool same = file->manifest().size() == manifest_.size();
   for (size_t i = 0; same && i < manifest_.size(); ++i) {
-    const gradient::TensorInfo& t = file->manifest()[places_[client].empty() ? i : places_[client][i]];
+    const gradient::TensorInfo& t = file->manifest()[place_of(client, i)];
     same = t.name == manifest_[i].name && t.shape == manifest_[i].shape && t.dtype == manifest_[i].dtype;
   }
   if (!same) fail(ErrorCode::kMismatch, paths_[client], ": has changed while it was read");
@@ -155,7 +155,7 @@ void ClientFiles::load(size_t client, std::span<float> dst, int threads) const {
   size_t offset = 0;
   for (size_t i = 0; i < manifest_.size(); ++i) {
     if (dtype_is_exact(manifest_[i].dtype)) continue;
-    const size_t place = places_[client].empty() ? i : places_[client][i];
+    const size_t place = place_of(client, i);
     const std::span<float> values = dst.subspan(offset, manifest_[i].count());
     decoder ? decoder->decode(place, values) : from->floats(place, values, threads);
     offset += values.size();
@@ -191,7 +191,7 @@ void ClientFiles::mean_of_integers(size_t tensor, std::span<const double> weight
   std::vector<std::span<const uint8_t>> parts;
   for (size_t c = 0; c < size(); ++c) {
     files.push_back(file(c));
-    parts.push_back(files.back()->exact(places_[c].empty() ? tensor : places_[c][tensor]));
+    parts.push_back(files.back()->exact(place_of(c, tensor)));
   }
   const std::string& name = manifest_[tensor].name;
   switch (manifest_[tensor].dtype) {

@@ -66,6 +66,8 @@ class ClientFiles {
  private:
   std::shared_ptr<const ClientFile> open(size_t client) const;
   void match(size_t client, const gradient::Manifest& other);
+  // Where a client's file has that tensor.
+  size_t place_of(size_t client, size_t tensor) const { return places_[client].empty() ? tensor : places_[client][tensor]; }
   void mean_of_integers(size_t tensor, std::span<const double> weights, std::span<uint8_t> dst) const;
 
   std::vector<std::string> paths_;
@@ -73,7 +75,7 @@ class ClientFiles {
   bool compressed_ = false;
   gradient::Manifest manifest_, float_manifest_;
   uint64_t exact_elements_ = 0;
-  std::vector<std::vector<uint32_t>> places_;  // of a client in another order: where its file has tensor i
+  std::vector<std::vector<uint32_t>> places_;  // of a client in another order, else empty
   std::vector<std::shared_ptr<const ClientFile>> open_;
 };
 

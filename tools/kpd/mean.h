@@ -127,6 +127,8 @@ struct CompressedPlan {
 // Throws Error(kMismatch) for two files of one key.
 int run_compressed(const CompressedPlan& plan, const ClientFiles& files);
 
+inline constexpr const char* kVnmseLegend = "squared error of the vectors over their squares";
+inline constexpr const char* kNmseLegend = "squared error of the mean over the average square of a vector";
 inline constexpr const char* kRatioLegend = "|sum w(x^ - x)|^2 / sum w^2 |x^ - x|^2, 1 for independent errors";
 
 void print_mean_json(const MeanPlan& plan, size_t codec, const CodecFigures& figures);

@@ -157,9 +157,9 @@ void print(const CompressedPlan& plan, const ClientFiles& files, const Sum& sum,
       {"clients", "files"}, {"dim", "numbers"}, {"wire_bits_per_coordinate", "bits", "a number", "all bytes of the files"}};
   std::vector<Cell> cells = {count_cell(files.size()), count_cell(sum.dim()), fixed_cell(bits, 4)};
   if (sum.knows_errors()) {
-    columns.insert(columns.end(), {{"vnmse", "vnmse", {}, "squared error of the vectors over their squares"},
-                                   {"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
-                                   {"ratio", "ratio", {}, kRatioLegend}});
+    columns.insert(
+        columns.end(),
+        {{"vnmse", "vnmse", {}, kVnmseLegend}, {"nmse", "nmse", {}, kNmseLegend}, {"ratio", "ratio", {}, kRatioLegend}});
     cells.insert(cells.end(), {significant_cell(vnmse, 5), significant_cell(nmse, 5), fixed_cell(ratio, 3)});
   }
   Table table(columns);

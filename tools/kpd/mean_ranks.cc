@@ -55,7 +55,7 @@ Table rank_table(const std::string& lines) {
   Table table({{"codec", "codec", {}, {}, true, 0, 18},
                {"rank", "rank"},
                {"bytes_per_rank", "sent", "bytes"},
-               {"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
+               {"nmse", "nmse", {}, kNmseLegend},
                {"seconds_encode", "encode", "s"},
                {"seconds_exchange", "exchange", "s"},
                {"seconds_decode", "decode", "s"},

@@ -57,8 +57,7 @@ void add_error_columns(const MeanPlan& plan, MeanColumns& columns) {
       {{"wire_bits_per_coordinate", loss ? "bits on the wire" : "bits", "a number",
         loss ? "control parts and packets with their headers" : "all bytes of the messages"},
        [](size_t, const CodecFigures& f) { return fixed_cell(f.wire_bits(), 4); }},
-      {{"vnmse", "vnmse", {}, "squared error of the vectors over their squares"},
-       [](size_t, const CodecFigures& f) { return with_error(estimate(f.vnmse)); }},
+      {{"vnmse", "vnmse", {}, kVnmseLegend}, [](size_t, const CodecFigures& f) { return with_error(estimate(f.vnmse)); }},
       {{"vnmse_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.vnmse)); }},
       {{"limit_vnmse",
         loss ? "bound" : "limit",
@@ -67,8 +66,7 @@ void add_error_columns(const MeanPlan& plan, MeanColumns& columns) {
         : plan.source->manifest().size() == 1 ? "vnmse of the method for a vector of this length"
                                               : "vnmse of the method for long vectors"},
        [](size_t, const CodecFigures& f) { return significant_cell(estimate(f.limit).mean, 5); }},
-      {{"nmse", "nmse", {}, "squared error of the mean over the average square of a vector"},
-       [](size_t, const CodecFigures& f) { return with_error(estimate(f.nmse)); }},
+      {{"nmse", "nmse", {}, kNmseLegend}, [](size_t, const CodecFigures& f) { return with_error(estimate(f.nmse)); }},
       {{"nmse_stderr", ""}, [](size_t, const CodecFigures& f) { return error_of(estimate(f.nmse)); }},
       {{"ratio", "ratio", {}, kRatioLegend},
        [](size_t, const CodecFigures& f) {

@@ -9,19 +9,6 @@
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {
-namespace {
-
-std::vector<std::span<float>> spans_of(const Manifest& manifest, std::span<float> all) {
-  std::vector<std::span<float>> spans;
-  size_t at = 0;
-  for (const TensorInfo& info : manifest) {
-    spans.push_back(all.subspan(at, info.count()));
-    at += info.count();
-  }
-  return spans;
-}
-
-}  // namespace
 
 void check_feedback(const Codec& codec) {
   const double limit = codec.limit_vnmse();

@@ -8,6 +8,7 @@
 #include "gradient/aggregate/second_hop.h"
 #include "gradient/aggregate/stopwatch.h"
 #include "gradient/segment_codec.h"
+#include "gradient/stream_format.h"
 #include "kernels/hadamard.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
@@ -143,13 +144,7 @@ Encoder& Averager::Impl::second_encoder(double bits) {
 
 // shard_sum as the parts of this rank's shard.
 std::vector<std::span<float>> Averager::Impl::shard_spans() {
-  std::vector<std::span<float>> spans;
-  size_t at = 0;
-  for (const TensorInfo& part : shards->manifest(static_cast<size_t>(rank))) {
-    spans.push_back(std::span(shard_sum).subspan(at, part.count()));
-    at += part.count();
-  }
-  return spans;
+  return spans_of(shards->manifest(static_cast<size_t>(rank)), shard_sum);
 }
 
 }  // namespace kpd::gradient
