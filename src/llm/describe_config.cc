@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kpd/base/error.h"
+#include "kpd/base/limits.h"
 #include "kpd/llm/model_description.h"
 #include "llm/config_object.h"
 #include "llm/families.h"
@@ -280,10 +281,36 @@ void unify_rope(Json& model, std::string_view file) {
   model.erase("rope_scaling");
 }
 
+// Python writes numbers that JSON has not; as texts they are wrong where a number is read, and harmless where none is.
+std::string quote_python_numbers(std::string_view text) {
+  std::string quoted;
+  bool in_text = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (in_text && text[at] == '\\' && at + 1 < text.size()) {
+      quoted += text[at++];
+    } else if (text[at] == '"') {
+      in_text = !in_text;
+    } else if (!in_text) {
+      for (const std::string_view word :
+           {std::string_view("-Infinity"), std::string_view("Infinity"), std::string_view("NaN")}) {
+        if (!text.substr(at).starts_with(word)) continue;
+        quoted += str('"', word, '"');
+        at += word.size();
+        break;
+      }
+      if (at >= text.size()) break;
+    }
+    quoted += text[at];
+  }
+  return quoted;
+}
+
 }  // namespace
 
 ModelDescription describe_config(std::string_view json, std::string_view name) {
-  Json parsed = parse_json(json, std::string(name));
+  const bool python = json.size() <= Limits{}.max_header_bytes &&
+                      (json.find("Infinity") != std::string_view::npos || json.find("NaN") != std::string_view::npos);
+  Json parsed = python ? parse_json(quote_python_numbers(json), std::string(name)) : parse_json(json, std::string(name));
   if (!parsed.is_object()) fail(ErrorCode::kCorruptData, name, ": expected an object");
   const std::string architecture = read_architecture(parsed, name);
   std::set<std::string> asked;
