@@ -84,7 +84,8 @@ void read_yarn(const Keys& keys, RopeDescription& rope) {
 
 RopeDescription read_rope(const Keys& keys, const Family& family, const ModelDescription& d) {
   RopeDescription rope;
-  rope.theta = keys.real("rope.freq_base", 10000);
+  // Ollama's files of Gemma 3 have names of their own for its two bases.
+  rope.theta = keys.real("rope.freq_base", keys.real("rope.global.freq_base", d.family == "gemma3" ? 1e6 : 1e4));
   rope.n_rotated = keys.size("rope.dimension_count", d.head_dim);
   // Where a file names no type, llama.cpp takes it for linear.
   const std::string type = keys.text("rope.scaling.type", "linear");
@@ -152,7 +153,8 @@ void read_ropes(const Keys& keys, const Family& family, ModelDescription& d) {
   const bool windows = std::any_of(d.layers.begin(), d.layers.end(), [](const auto& layer) { return layer.window != 0; });
   if (family.two_ropes || (d.family == "olmo2" && windows)) {
     RopeDescription local;
-    local.theta = keys.real("rope.freq_base_swa", d.family == "gemma3" ? 1e4 : d.ropes[0].theta);
+    const double usual = keys.real("rope.local.freq_base", d.family == "gemma3" ? 1e4 : d.ropes[0].theta);
+    local.theta = keys.real("rope.freq_base_swa", usual);
     local.n_rotated = d.ropes[0].n_rotated;
     d.ropes.push_back(local);
   }

@@ -175,6 +175,11 @@ TEST(Describe, KeysOfGgufThatChangeResultsAreRead) {
   EXPECT_EQ(hot.temperature_length, 1024u);
   EXPECT_EQ(yarn({{"attention.temperature_length", uint64_t{99}}}).temperature_length, 99u);
   EXPECT_EQ(describe_gguf_of("gemma3", {{"rope.freq_base_swa", 5000.0}}).ropes[1].theta, 5000);
+  const ModelDescription two = describe_gguf_of("gemma3", {{"rope.global.freq_base", 7.0}, {"rope.local.freq_base", 5.0}});
+  EXPECT_EQ(two.ropes[0].theta, 7);
+  EXPECT_EQ(two.ropes[1].theta, 5);
+  EXPECT_EQ(describe_gguf_of("gemma3", {}).ropes[0].theta, 1e6);
+  EXPECT_EQ(describe_gguf_of("llama", {}).ropes[0].theta, 1e4);
   EXPECT_EQ(describe_gguf_of("granite", {{"attention.head_count_kv", List(6, 2)}}).n_kv_heads, 2u);
 }
 
@@ -200,7 +205,8 @@ TEST(Describe, KeysOfGgufThatNothingReadsAreRefused) {
   for (const Values& taken :
        {Values{{"attention.clamp_kqv", 0.0}}, Values{{"a.new.key", uint64_t{0}}},
         Values{{"expert_count", uint64_t{0}}, {"expert_used_count", uint64_t{2}}}, Values{{"ssm.conv_kernel", uint64_t{4}}},
-        Values{{"attention.causal", true}}, Values{{"tensor_data_layout", std::string("Meta AI original pth")}}}) {
+        Values{{"vision.block_count", uint64_t{4}}}, Values{{"attention.causal", true}},
+        Values{{"tensor_data_layout", std::string("Meta AI original pth")}}}) {
     EXPECT_EQ(describe_gguf_of("llama", taken).n_layers, 6u) << taken[0].first;
   }
 }
