@@ -66,8 +66,9 @@ double scaling_factor(const Keys& keys) {
   return factor == 0 ? 1 : factor;
 }
 
-// llama.cpp gives YaRN's blend a weight, and scales attention by what the converter took from attention_factor, or by the two
-// magnitudes of DeepSeek, of which the file has the second.
+// llama.cpp gives YaRN's blend a weight, and scales attention by the two magnitudes of DeepSeek, of which the file has the
+// second. yarn_attn_factor is what the converter found: attention_factor, which replaces the usual factor, or DeepSeek's
+// attn_factor, which undoes it for programs that multiply the two; transformers and llama.cpp pass over the latter.
 void read_yarn(const Keys& keys, RopeDescription& rope) {
   rope.factor = scaling_factor(keys);
   rope.beta_fast = keys.real("rope.scaling.yarn_beta_fast", 32);
@@ -79,7 +80,8 @@ void read_yarn(const Keys& keys, RopeDescription& rope) {
   const double log_multiplier = keys.real("rope.scaling.yarn_log_multiplier", 0);
   const double usual = magnitude(1) / (log_multiplier != 0 ? magnitude(log_multiplier) : 1);
   const double given = keys.real("rope.scaling.yarn_attn_factor", 0);
-  rope.attention_factor *= given != 0 ? given : usual;
+  const bool undoes = std::fabs(given * usual - 1) < 1e-3;
+  rope.attention_factor *= given != 0 && !undoes ? given : usual;
 }
 
 RopeDescription read_rope(const Keys& keys, const Family& family, const ModelDescription& d) {

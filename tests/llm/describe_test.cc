@@ -167,6 +167,7 @@ TEST(Describe, KeysOfGgufThatChangeResultsAreRead) {
   EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_log_multiplier", 0.5}}).ropes[0].attention_factor,
                    usual / (0.05 * std::log(4.0) + 1));
   EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_attn_factor", 1.5}}).ropes[0].attention_factor, 1.5);
+  EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_attn_factor", 0.87825}}).ropes[0].attention_factor, usual);
   EXPECT_EQ(yarn({{"rope.scaling.yarn_beta_fast", 16.0}}).ropes[0].beta_fast, 16);
   EXPECT_EQ(yarn({{"rope.scaling.yarn_beta_slow", 2.0}}).ropes[0].beta_slow, 2);
   const ModelDescription hot =
@@ -276,6 +277,9 @@ TEST(Describe, RotationsOfLayersWithWindows) {
   const auto gemma = describe("Gemma3ForCausalLM", R"("rope_parameters": {"full_attention": {"rope_theta": 5}})");
   EXPECT_EQ(gemma.ropes[0].theta, 5);
   EXPECT_EQ(gemma.ropes[1].theta, 10000);
+  const auto qwen = describe("Qwen3ForCausalLM", R"("rope_scaling": {"rope_type": "yarn", "factor": 4, "attn_factor": 0.87825,
+      "original_max_position_embeddings": 1024})");
+  EXPECT_DOUBLE_EQ(qwen.ropes[0].attention_factor, 0.1 * std::log(4.0) + 1);
   const auto smol = describe("SmolLM3ForCausalLM", R"("use_sliding_window": true, "sliding_window": 128)");
   EXPECT_EQ(smol.layers[3].window, 128u);  // the one without a rotation
   EXPECT_EQ(smol.layers[4].window, 0u);
