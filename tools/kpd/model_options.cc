@@ -35,7 +35,7 @@ llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* g
 
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads) {
   const auto start = std::chrono::steady_clock::now();
-  io::Weights weights = io::Weights::open(path);
+  io::Weights weights = io::Weights::open(path, {}, io::OtherTensors::kKeep);
   const std::shared_ptr<const io::GgufMetadata> gguf = weights.gguf();
   llm::Model model = llm::Model::load(std::move(weights), {.arithmetic = arithmetic, .n_threads = threads, .limits = {}});
   llm::Tokenizer tokenizer = load_tokenizer(path, gguf.get());
