@@ -110,7 +110,7 @@ void Model::set_planned_context(size_t n_positions) { parts_->planned_context = 
 size_t Model::planned_context() const { return parts_->planned_context; }
 
 uint64_t Model::memory_bytes() const {
-  uint64_t sum = parts_->head.bytes();
+  uint64_t sum = parts_->head.bytes() + parts_->embedding_bytes.size();
   for (const LayerParts& layer : parts_->layers)
     sum += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
   return sum;
@@ -175,10 +175,12 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
 void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
   const ModelDescription& d = parts_->description;
   const WeightSource& table = parts_->embedding;
+  thread_local std::vector<uint8_t> stored;
   for (size_t r = 0; r < tokens.size(); ++r) {
     check_token(d, tokens[r]);
     float* row = hidden + r * d.d_model;
-    quant::dequantize_blocks(table.type, {table.rows[static_cast<size_t>(tokens[r])], table.row_bytes()}, 0, {row, d.d_model});
+    const uint8_t* const bytes = table.gather(static_cast<size_t>(tokens[r]), 1, stored);
+    quant::dequantize_blocks(table.type, {bytes, table.row_bytes()}, 0, {row, d.d_model});
     if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
   }
 }

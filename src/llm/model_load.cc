@@ -36,6 +36,7 @@ class Loader {
   void load() {
     read_rope_factors();
     parts_.embedding = source(TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model);
+    if (parts_.arithmetic == Arithmetic::kFast) copy_embedding();
     parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
     parts_.layers.resize(d_.n_layers);
     for (size_t i = 0; i < d_.n_layers; ++i) load_layer(i);
@@ -94,7 +95,8 @@ class Loader {
 
   WeightSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) {
     const io::WeightEntry& e = find(role, layer, ".weight", {n_out, n_in});
-    WeightSource s{e.name, e.type, n_in, {}};
+    WeightSource s{
+        e.name, e.type, n_in, {}, [&w = parts_.weights](const uint8_t* from, std::span<uint8_t> to) { w.read(from, to); }};
     if (n_in % block_type_info(e.type).block_values != 0) {
       fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " has rows of ", n_in,
            " values, not whole blocks");
@@ -102,6 +104,16 @@ class Loader {
     s.rows.resize(n_out);
     for (size_t o = 0; o < n_out; ++o) s.rows[o] = e.bytes.data() + o * s.row_bytes();
     return s;
+  }
+
+  void copy_embedding() {
+    WeightSource& s = parts_.embedding;
+    const size_t row_bytes = s.row_bytes();
+    parts_.embedding_bytes.resize(s.rows.size() * row_bytes);
+    if (s.rows.empty()) return;
+    s.read(s.rows[0], parts_.embedding_bytes);
+    for (size_t i = 0; i < s.rows.size(); ++i) s.rows[i] = parts_.embedding_bytes.data() + i * row_bytes;
+    s.read = nullptr;
   }
 
   // Row of a head in a file whose rotation turns neighbours, for a row of a rotation of halves.

@@ -36,6 +36,7 @@ struct Model::Parts {
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 1;
   WeightSource embedding;
+  std::vector<uint8_t> embedding_bytes;  // in fast arithmetic, so that nothing of the file is read after loading
   std::vector<float> final_norm;
   std::vector<LayerParts> layers;
   LinearGroup head;

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "say.h"
+
 namespace kpd::tool {
 
 void ModelOptions::add_arithmetic(CLI::App& app, const char* otherwise) {
@@ -41,12 +43,11 @@ LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int 
   llm::Tokenizer tokenizer = load_tokenizer(path, gguf.get());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double mib = 1024.0 * 1024.0;
-  fmt::print(stderr,
-             "{}: {}, {} layers, {:.1f} M parameters; {:.1f} MiB in the file, {:.1f} MiB laid out in memory; {} arithmetic, {} "
-             "threads; {:.2f} s\n",
-             path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
-             static_cast<double>(model.file_bytes()) / mib, static_cast<double>(model.memory_bytes()) / mib,
-             llm::arithmetic_name(arithmetic), threads, seconds);
+  say("{}: {}, {} layers, {:.1f} M parameters; {:.1f} MiB in the file, {:.1f} MiB laid out in memory; {} arithmetic, {} "
+      "threads; {:.2f} s\n",
+      path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
+      static_cast<double>(model.file_bytes()) / mib, static_cast<double>(model.memory_bytes()) / mib,
+      llm::arithmetic_name(arithmetic), threads, seconds);
   return {std::move(model), std::move(tokenizer), seconds};
 }
 
