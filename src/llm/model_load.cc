@@ -25,10 +25,11 @@ std::string shape_text(std::span<const uint64_t> shape) {
 
 class Loader {
  public:
-  Loader(Model::Parts& parts, bool gguf)
+  Loader(Model::Parts& parts, bool gguf, const LoadOptions& options)
       : parts_(parts),
         d_(parts.description),
         gguf_(gguf),
+        options_(options),
         naming_{.gguf = gguf, .post_norms = d_.post_norms, .shared_mlp = d_.shared_mlp} {
     find_prefixes(parts.weights, naming_);
   }
@@ -135,6 +136,7 @@ class Loader {
     }
     auto matrix = make_matrix(s, parts_.arithmetic, parts_.n_threads);
     if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, layer, ".weight"));
+    if (options_.on_progress) options_.on_progress(s.rows.size() * s.row_bytes());
     return matrix;
   }
 
@@ -229,6 +231,7 @@ class Loader {
   Model::Parts& parts_;
   const ModelDescription& d_;
   bool gguf_;
+  const LoadOptions& options_;
   NamingScheme naming_;
   std::unordered_set<const io::WeightEntry*> used_;
 };
@@ -309,7 +312,7 @@ Model Model::load(io::Weights weights, const LoadOptions& options) {
   parts->arithmetic = options.arithmetic;
   parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
   parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());
-  Loader(*parts, gguf).load();
+  Loader(*parts, gguf, options).load();
   return Model(std::move(parts));
 }
 
