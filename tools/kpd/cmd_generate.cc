@@ -16,6 +16,7 @@
 #include "kpd/io/file.h"
 #include "kpd/llm/chat.h"
 #include "kpd/llm/generate.h"
+#include "kpd/llm/text_file.h"
 #include "model_options.h"
 #include "signals.h"
 
@@ -59,9 +60,7 @@ uint64_t peak_rss_bytes() {
 std::string read_prompt(const GenerateArgs& args) {
   if (args.prompt_file.empty()) return args.prompt;
   const io::MappedFile file = io::map_file(args.prompt_file);
-  std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  if (text.ends_with('\n')) text.pop_back();  // the line's end, which editors put there, is not the prompt's
-  return text;
+  return llm::prompt_of_file({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
 }
 
 // One model, its cache and what the cache holds.

@@ -40,6 +40,7 @@ LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int 
   llm::Model model = llm::Model::load(std::move(weights), {.arithmetic = arithmetic, .n_threads = threads, .limits = {}});
   llm::Tokenizer tokenizer = load_tokenizer(path, gguf.get());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const std::string& note : tokenizer.notes()) fmt::print(stderr, "note: {}: {}\n", path, note);
   const double mib = 1024.0 * 1024.0;
   fmt::print(stderr,
              "{}: {}, {} layers, {:.1f} M parameters; {:.1f} MiB in the file, {:.1f} MiB laid out in memory; {} arithmetic, {} "
