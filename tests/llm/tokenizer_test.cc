@@ -262,6 +262,23 @@ TEST(Tokenizer, RefusesDamage) {
   EXPECT_KPD_ERROR(kIo, "tokenizer.json", Tokenizer::from_directory("/nonexistent"));
 }
 
+// The ids are those of the tokenizers package (0.23.3).
+TEST(Tokenizer, AddedTokensTakeSpacesAsHuggingFace) {
+  const auto added = [](int id, const char* text, bool left, bool right, bool special = false) {
+    return json{{"id", id},        {"content", text},    {"lstrip", left},
+                {"rstrip", right}, {"special", special}, {"normalized", false}};
+  };
+  // Spaces that one token took are no other's, even if they spell it.
+  const Tokenizer taken = changed("/added_tokens", {added(3, "<x>", false, true), added(4, "  ", true, true)});
+  EXPECT_EQ(taken.encode("a<x>  b"), (std::vector<TokenId>{0, 3, 1}));
+  EXPECT_EQ(taken.encode("a  b"), (std::vector<TokenId>{0, 4, 1}));
+  // Listed twice: the last entry counts.
+  const Tokenizer twice = changed("/added_tokens", {added(3, "<x>", true, true, true), added(3, "<x>", true, false)});
+  EXPECT_EQ(twice.vocabulary_size(), 4u);
+  EXPECT_EQ(twice.encode("a <x> b"), changed("/added_tokens", {added(3, "<x>", true, false)}).encode("a <x> b"));
+  EXPECT_TRUE(twice.is_special(3));
+}
+
 TEST(Tokenizer, GapsAndEmptyVocabulariesAreLegal) {
   const Tokenizer gaps = changed("/model/vocab", {{"a", 7}, {"b", 1}, {"ab", 3}});
   EXPECT_EQ(gaps.vocabulary_size(), 8u);
