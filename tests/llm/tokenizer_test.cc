@@ -264,19 +264,21 @@ TEST(Tokenizer, RefusesDamage) {
 
 // The ids are those of the tokenizers package (0.23.3).
 TEST(Tokenizer, AddedTokensTakeSpacesAsHuggingFace) {
-  const auto added = [](int id, const char* text, bool left, bool right, bool special = false) {
-    return json{{"id", id},        {"content", text},    {"lstrip", left},
-                {"rstrip", right}, {"special", special}, {"normalized", false}};
-  };
-  // Spaces that one token took are no other's, even if they spell it.
-  const Tokenizer taken = changed("/added_tokens", {added(3, "<x>", false, true), added(4, "  ", true, true)});
-  EXPECT_EQ(taken.encode("a<x>  b"), (std::vector<TokenId>{0, 3, 1}));
-  EXPECT_EQ(taken.encode("a  b"), (std::vector<TokenId>{0, 4, 1}));
-  // Listed twice: the last entry counts.
-  const Tokenizer twice = changed("/added_tokens", {added(3, "<x>", true, true, true), added(3, "<x>", true, false)});
-  EXPECT_EQ(twice.vocabulary_size(), 4u);
-  EXPECT_EQ(twice.encode("a <x> b"), changed("/added_tokens", {added(3, "<x>", true, false)}).encode("a <x> b"));
-  EXPECT_TRUE(twice.is_special(3));
+  const json x = {{"id", 3}, {"content", "<x>"}, {"rstrip", true}, {"normalized", false}};
+  const json spaces = {{"id", 4}, {"content", "  "}, {"lstrip", true}, {"rstrip", true}, {"normalized", false}};
+  const Tokenizer t = changed("/added_tokens", json::array({x, spaces}));
+  EXPECT_EQ(t.encode("a  b"), (std::vector<TokenId>{0, 4, 1}));
+  EXPECT_EQ(t.encode("a<x>  b"), (std::vector<TokenId>{0, 3, 1})) << "what one token took is no other's";
+}
+
+TEST(Tokenizer, OfATokenListedTwiceTheLastEntryCounts) {
+  const json word = {{"id", 3}, {"content", "<x>"}, {"single_word", true}, {"special", true}, {"normalized", false}};
+  const json plain = {{"id", 3}, {"content", "<x>"}, {"special", false}, {"normalized", false}};
+  const Tokenizer last = changed("/added_tokens", json::array({word, plain}));
+  EXPECT_EQ(last.vocabulary_size(), 4u);
+  EXPECT_EQ(last.encode("a<x>b"), (std::vector<TokenId>{0, 3, 1}));
+  EXPECT_TRUE(last.is_special(3)) << "special if either entry says so";
+  EXPECT_EQ(changed("/added_tokens", json::array({plain, word})).encode("a<x>b"), std::vector<TokenId>{2});
 }
 
 TEST(Tokenizer, GapsAndEmptyVocabulariesAreLegal) {
