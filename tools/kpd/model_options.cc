@@ -111,6 +111,7 @@ LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threa
   llm::Model model = llm::Model::load(std::move(opened.weights), options);
   progress.clear();
   const double seconds = opened.seconds + since(start);
+  for (const std::string& note : opened.tokenizer.notes()) say("note: {}: {}\n", opened.path, note);
   say("{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} threads; {:.2f} s\n",
       opened.path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
       binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads, seconds);
