@@ -302,7 +302,8 @@ def case_what_asks_for_nothing_is_taken(t):
              "typical_p": 1, "tfs_z": 1.0, "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "dynatemp_range": 0, "dynatemp_exponent": 1,
              "xtc_probability": 0, "xtc_threshold": 0.1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1,
              "repeat_last_n": 64, "samplers": [], "grammar": "", "json_schema": {}, "n_probs": 0, "min_keep": 0, "n_keep": 0, "id_slot": -1, "lora": [],
-             "timings_per_token": False, "return_progress": False, "post_sampling_probs": False, "stream_options": None}
+             "timings_per_token": True, "return_progress": True, "reasoning_control": True, "backend_sampling": False, "post_sampling_probs": False,
+             "sse_ping_interval": 1, "t_max_predict_ms": 0, "verbose": False, "stream_options": None}
     with serving(t) as s:
         plain = s.chat("hello")["choices"][0]["message"]
         assert s.chat("hello", **taken)["choices"][0]["message"] == plain
