@@ -41,6 +41,7 @@ struct Model::Parts {
   std::vector<LayerParts> layers;
   LinearGroup head;
   std::string fingerprint;
+  uint64_t n_parameters = 0, file_bytes = 0;        // of the tensors that are used
   size_t planned_context = 0, reached_context = 0;  // the second: by the longest sequence of the last batch
   Tap tap;
   Workspace workspace;

@@ -22,6 +22,13 @@ bool interrupted();
 // The first signal that came while deferred; 0: none.
 int interrupt_signal();
 
+// For a conversation, where Ctrl-C ends an answer and not the program. Forgets a Ctrl-C that came while deferred and says
+// whether one did; SIGTERM and SIGHUP are not forgotten.
+bool take_interrupt();
+// Becomes readable when one of the signals arrives, so that poll() on it and on a terminal misses none; take_interrupt()
+// empties it. The same descriptor at every call.
+int interrupt_fd();
+
 class DeferInterrupt {
  public:
   // With second_ends a second Ctrl-C ends the program at once.
