@@ -22,6 +22,7 @@ namespace {
 
 struct ServeArgs {
   CommonOptions common;
+  ModelArgs which;
   ModelOptions model;
   AccessOptions access;
   std::string path, host, port, ctx, parallel, max_queue, timeout, kv, chat_template, name;
@@ -79,8 +80,9 @@ auto unless_interrupted(HttpServer& http, const Work& work) {
   std::packaged_task<decltype(work())()> task(work);
   auto result = task.get_future();
   std::thread thread(std::move(task));
-  while (result.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
-    if (!interrupted()) continue;
+  while (result.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready && !interrupted()) {
+  }
+  if (interrupted()) {
     http.stop();
     std::_Exit(exit_of_signal());
   }
@@ -126,8 +128,8 @@ void announce(const ServeArgs& args, const Serving& serving, const llm::Schedule
       serving.service.model, in_url(host), port, in_url(host), port, options.n_slots, options.context);
 }
 
-int run_serve(const ServeArgs& args) {
-  if (args.path.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+int run_serve(ServeArgs& args) {
+  args.path = args.which.model();
   const std::vector<std::string> keys = read_keys(args.access);
   const std::string host = args.host.empty() ? "127.0.0.1" : args.host;
   const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
@@ -180,14 +182,14 @@ Command serve_command() {
           {"kpd serve MODEL.gguf --port 8080 --parallel 4"},
           [](CLI::App& app) {
             auto args = std::make_shared<ServeArgs>();
-            add_positional(app, "MODEL", args->path, "GGUF file or Hugging Face folder");
+            args->which.add(app);
             add(app, "--host", args->host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)");
             add(app, "--allowed-host", args->access.allowed_hosts, "NAME",
                 "what requests may call this server beside localhost and --host, behind a proxy (may be given several times)");
             add(app, "--cors-origin", args->access.origins, "SITE",
                 "site whose pages may use this server, as https://chat.example; *: all (may be given several times)");
             add(app, "--port", args->port, "N", "port (default 8080; 0: any that is free)");
-            add(app, "--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
+            add(app, "-c,--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
             add(app, "--parallel", args->parallel, "N", "requests computed at once (default 4)");
             add(app, "--max-queue", args->max_queue, "N", "requests that may wait (default 256); more are refused with 503");
             add(app, "--timeout", args->timeout, "S", "seconds without a token until a request is given up (default 600)");
