@@ -2,7 +2,6 @@
 #include "kpd/llm/linear.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "kpd/base/error.h"
@@ -25,24 +24,23 @@ size_t WeightSource::row_bytes() const {
   return n_in / info.block_values * info.block_bytes;
 }
 
-const uint8_t* WeightSource::gather(size_t first, size_t n, std::vector<uint8_t>& copies) const {
+void WeightSource::gather(size_t first, size_t n, std::vector<uint8_t>& copies, const uint8_t** at) const {
+  std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(first), n, at);
+  if (!read || n == 0) return;
   const size_t bytes = row_bytes();
-  copies.resize(std::max(copies.size(), n * bytes));
-  // Rows that follow each other in the file are read at once.
-  for (size_t i = 0; i < n;) {
-    const uint8_t* const begin = rows[first + i];
-    size_t run = 1;
-    while (i + run < n && rows[first + i + run] == begin + run * bytes) ++run;
-    if (!read && run == n) return begin;
-    const std::span<uint8_t> to(copies.data() + i * bytes, run * bytes);
-    if (read) {
-      read(begin, to);
-    } else {
-      std::memcpy(to.data(), begin, to.size());
-    }
-    i += run;
+  const auto [lowest, highest] = std::minmax_element(at, at + n);
+  const uint8_t* const begin = *lowest;
+  const auto span = static_cast<size_t>(*highest - begin) + bytes;
+  // Rows that lie near each other are read at once, with what lies between them: a call costs more than some bytes.
+  constexpr size_t kSparse = 4;
+  const bool together = span <= kSparse * n * bytes;
+  copies.resize(std::max(copies.size(), together ? span : n * bytes));
+  if (together) read(begin, {copies.data(), span});
+  for (size_t i = 0; i < n; ++i) {
+    uint8_t* const to = copies.data() + (together ? static_cast<size_t>(at[i] - begin) : i * bytes);
+    if (!together) read(at[i], {to, bytes});
+    at[i] = to;
   }
-  return copies.data();
 }
 
 std::unique_ptr<WeightMatrix> make_matrix(const WeightSource& source, Arithmetic arithmetic, int n_threads) {

@@ -179,7 +179,8 @@ void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
   for (size_t r = 0; r < tokens.size(); ++r) {
     check_token(d, tokens[r]);
     float* row = hidden + r * d.d_model;
-    const uint8_t* const bytes = table.gather(static_cast<size_t>(tokens[r]), 1, stored);
+    const uint8_t* bytes = nullptr;
+    table.gather(static_cast<size_t>(tokens[r]), 1, stored, &bytes);
     quant::dequantize_blocks(table.type, {bytes, table.row_bytes()}, 0, {row, d.d_model});
     if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
   }

@@ -227,6 +227,22 @@ def case_sampling_follows_the_seed(t):
         assert s.complete(prompt="abc", temperature=0, top_p=.5, top_k=3, min_p=.1)["choices"][0]["text"] == likeliest
 
 
+def case_penalties_and_biases(t):
+    with serving(t) as s:
+        ask = lambda **f: s.complete(prompt="abc", max_tokens=40, ignore_eos=True, **f)["choices"][0]["text"]
+        plain = ask()
+        assert ask(logit_bias={"120": 100}) == "x" * 40
+        assert ask(logit_bias=[[120, 100]]) == "x" * 40
+        banned = {str(ord(c)): -100 for c in set(plain)}
+        assert not set(ask(logit_bias=banned)) & set(plain)
+        assert not set(ask(logit_bias=[[ord(c), False] for c in set(plain)])) & set(plain)
+        few = {str(ord(c)): 100 for c in "uvwxyz"}
+        assert len(set(ask(logit_bias=few))) < 6, "there is nothing to see"
+        assert set(ask(logit_bias=few, frequency_penalty=2)) == set("uvwxyz")
+        assert ask(presence_penalty=2) != plain and ask(presence_penalty=0) == plain
+        assert ask(frequency_penalty=-2) != ask(frequency_penalty=2)
+
+
 def case_stop_texts(t):
     with serving(t) as s:
         whole = s.complete(prompt="stop", max_tokens=30)["choices"][0]["text"]
