@@ -165,7 +165,7 @@ struct LineEditor::Terminal {
       if (got == Input::kEnd) return line.empty() ? Outcome::kEnd : Outcome::kLine;
       if (got == Input::kRedraw) {
         g_resized = 0;
-    g_continued = 0;
+        g_continued = 0;
         continue;
       }
       if (c == L'\n') return Outcome::kLine;
@@ -216,7 +216,7 @@ int LineEditor::Terminal::read_character(EditLine* edit, wchar_t* out) {
       case Input::kRedraw:
         if (g_continued != 0) el_wset(edit, EL_PREP_TERM, 1);
         g_resized = 0;
-    g_continued = 0;
+        g_continued = 0;
         el_resize(edit);
         el_wset(edit, EL_REFRESH);
         break;
@@ -257,11 +257,11 @@ void LineEditor::Terminal::open() {
   el_wset(edit, EL_HIST, history_w, history);
   el_wset(edit, EL_EDITOR, L"emacs");
   el_wset(edit, EL_ADDFN, L"kpd-paste", L"insert what is pasted", paste);
-  const wchar_t* const keys[][2] = {{L"\\e[200~", L"kpd-paste"},         {L"\\e[3~", L"ed-delete-next-char"},
-                                    {L"\\e[1~", L"ed-move-to-beg"},      {L"\\e[4~", L"ed-move-to-end"},
-                                    {L"\\e[H", L"ed-move-to-beg"},       {L"\\e[F", L"ed-move-to-end"},
-                                    {L"\\e[1;5D", L"ed-prev-word"},      {L"\\e[1;5C", L"em-next-word"},
-                                    {L"^R", L"em-inc-search-prev"},       {L"^I", L"ed-insert"}};
+  const wchar_t* const keys[][2] = {{L"\\e[200~", L"kpd-paste"},    {L"\\e[3~", L"ed-delete-next-char"},
+                                    {L"\\e[1~", L"ed-move-to-beg"}, {L"\\e[4~", L"ed-move-to-end"},
+                                    {L"\\e[H", L"ed-move-to-beg"},  {L"\\e[F", L"ed-move-to-end"},
+                                    {L"\\e[1;5D", L"ed-prev-word"}, {L"\\e[1;5C", L"em-next-word"},
+                                    {L"^R", L"em-inc-search-prev"}, {L"^I", L"ed-insert"}};
   for (const auto& [key, function] : keys) el_wset(edit, EL_BIND, key, function, nullptr);
   el_source(edit, nullptr);  // ~/.editrc, where people choose vi's keys
 }
@@ -278,6 +278,8 @@ LineEditor::Outcome LineEditor::Terminal::read_edited(std::string& line) {
   why = Outcome::kLine;
   std::fputs(kMarkPastes, screen);
   std::fflush(screen);
+  // Before the prompt is shown: a Ctrl-D that comes right behind it would else be the terminal's end of input, and be lost.
+  el_wset(edit, EL_PREP_TERM, 1);
   int n = 0;
   const wchar_t* const text = el_wgets(edit, &n);
   std::fputs(kMarkNoPastes, screen);

@@ -8,7 +8,6 @@
 
 #include "kpd/io/file.h"
 #include "progress.h"
-#include "signals.h"
 
 namespace kpd::tool {
 namespace {
@@ -103,17 +102,16 @@ LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threa
   const Clock::time_point start = Clock::now();
   Progress progress("load", opened.weights.bytes(), "bytes");
   llm::LoadOptions options{.arithmetic = arithmetic, .n_threads = threads, .limits = {}, .on_progress = {}};
-  options.on_progress = [&progress](uint64_t bytes) {
-    progress.tick(bytes);
-    check_interrupted();
-  };
+  options.on_progress = [&progress](uint64_t bytes) { progress.tick(bytes); };
   llm::Model model = llm::Model::load(std::move(opened.weights), options);
   progress.clear();
   const double seconds = opened.seconds + since(start);
-  fmt::print(stderr, "{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} threads; {:.2f} s\n",
-             opened.path, model.description().family, model.description().n_layers,
-             static_cast<double>(model.n_parameters()) / 1e6, binary_size(model.file_bytes()), binary_size(model.memory_bytes()),
-             llm::arithmetic_name(arithmetic), threads, seconds);
+  fmt::print(
+      stderr,
+      "{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
+      opened.path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
+      binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads,
+      threads == 1 ? "" : "s", seconds);
   return {std::move(model), std::move(opened.tokenizer), seconds};
 }
 
