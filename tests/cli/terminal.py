@@ -28,7 +28,7 @@ class Terminal:
     def __init__(self, args, cwd, stdout=None, columns=80, env=None):
         self.screen, program_end = pty.openpty()
         fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        environment = dict(os.environ, TERM="xterm", HOME=str(cwd), **(env or {}))
+        environment = {**os.environ, "TERM": "xterm", "HOME": str(cwd), **(env or {})}
         self.process = subprocess.Popen([str(a) for a in args], stdin=program_end, stderr=program_end, stdout=stdout or program_end, cwd=cwd,
                                         env=environment, preexec_fn=own_terminal)
         os.close(program_end)

@@ -36,23 +36,34 @@ llm::ChatFamily find_family(const std::string& named, const llm::Tokenizer& toke
   }
 }
 
-// What generate() tells while it reads a prompt and while it answers. An answer that is not printed as it comes has a line of
-// progress too.
+// What generate() and the model tell while a prompt is read and answered. An answer that is not printed as it comes has a line
+// of progress too.
 class Listener {
  public:
-  Listener(size_t prompt_tokens, size_t chunk, size_t max_tokens, bool print)
-      : chunk_(chunk),
-        unread_(prompt_tokens),
+  Listener(size_t prompt_tokens, size_t max_tokens, bool print)
+      : unread_(prompt_tokens),
         max_tokens_(max_tokens),
         print_(print),
         progress_(std::in_place, "prompt", prompt_tokens, "tokens") {}
 
+  // A layer of a step of n_rows tokens begins. Steps of a prompt take long: what has begun counts by its layers, and Ctrl-C
+  // does not wait for its end.
+  void begin_layer(size_t layer, size_t n_layers, size_t n_rows) {
+    if (unread_ == 0) return;
+    if (interrupted()) fail(ErrorCode::kCancelled, "interrupted");
+    step_ = n_rows;
+    const size_t done = n_rows * layer / n_layers;
+    if (done > counted_) progress_->tick(done - counted_);
+    counted_ = done;
+  }
+
   bool hear(std::string_view text) {
-    // Until the prompt is read, a call without text is a chunk read.
+    // Until the prompt is read, a call without text is the end of a step.
     if (text.empty() && unread_ > 0) {
-      const size_t n = std::min(chunk_, unread_);
+      const size_t n = std::min(step_, unread_);
+      progress_->tick(n - std::min(counted_, n));
       unread_ -= n;
-      progress_->tick(n);
+      counted_ = 0;
     } else {
       hear_token(text);
     }
@@ -72,7 +83,7 @@ class Listener {
       failed_ = std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
   }
 
-  size_t chunk_, unread_, max_tokens_;
+  size_t unread_, max_tokens_, step_ = 0, counted_ = 0;
   bool print_, answers_ = false, failed_ = false;
   std::optional<Progress> progress_;
 };
@@ -136,9 +147,21 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
   cache_->crop(0, same);
   held_.resize(same);
   const auto rest = std::span(prompt).subspan(same);
-  Listener listener(rest.size(), options_.chunk, options_.max_tokens, print);
-  llm::Generated g = llm::generate(loaded_->model, loaded_->tokenizer, *cache_, 0, rest, options_,
-                                   [&listener](std::string_view text) { return listener.hear(text); });
+  Listener listener(rest.size(), options_.max_tokens, print);
+  llm::Generated g;
+  g.prompt_tokens = rest.size();
+  g.reason = llm::FinishReason::kCancelled;
+  const size_t n_layers = loaded_->model.description().n_layers;
+  loaded_->model.set_tap([&](size_t layer, llm::LinearSite site, const float*, size_t n_rows, size_t) {
+    if (site == llm::LinearSite::kQkv) listener.begin_layer(layer, n_layers, n_rows);
+  });
+  try {
+    g = llm::generate(loaded_->model, loaded_->tokenizer, *cache_, 0, rest, options_,
+                      [&listener](std::string_view text) { return listener.hear(text); });
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kCancelled) throw;
+  }
+  loaded_->model.set_tap({});
   stdout_failed_ = listener.failed();
   held_ = prompt;
   held_.insert(held_.end(), g.token_ids.begin(), g.token_ids.end());

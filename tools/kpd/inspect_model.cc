@@ -363,7 +363,8 @@ int inspect_weights(io::MappedFile file, const std::string& name, const std::str
   }
   std::vector<io::MappedFile> files;
   files.push_back(std::move(file));
-  return inspect(io::Weights(name, std::move(files), std::move(tensors), std::move(metadata), std::move(records)), name, tensor, json);
+  return inspect(io::Weights(name, std::move(files), std::move(tensors), std::move(metadata), std::move(records)), name, tensor,
+                 json);
 }
 
 }  // namespace kpd::tool

@@ -178,6 +178,7 @@ struct LineEditor::Terminal {
   HistoryW* history = nullptr;
   std::wstring wide_prompt;
   Outcome why = Outcome::kLine;  // else of a read that gives none
+  bool marks_pastes = false;
 
   static Terminal& of(EditLine* edit) {
     void* data = nullptr;
@@ -263,6 +264,8 @@ void LineEditor::Terminal::open() {
                                     {L"\\e[1;5D", L"ed-prev-word"}, {L"\\e[1;5C", L"em-next-word"},
                                     {L"^R", L"em-inc-search-prev"}, {L"^I", L"ed-insert"}};
   for (const auto& [key, function] : keys) el_wset(edit, EL_BIND, key, function, nullptr);
+  const char* const kind = std::getenv("TERM");
+  marks_pastes = kind != nullptr && *kind != 0 && std::string_view(kind) != "dumb";
   el_source(edit, nullptr);  // ~/.editrc, where people choose vi's keys
 }
 
@@ -276,13 +279,13 @@ void LineEditor::Terminal::close() {
 LineEditor::Outcome LineEditor::Terminal::read_edited(std::string& line) {
   wide_prompt.assign(prompt.begin(), prompt.end());  // ASCII
   why = Outcome::kLine;
-  std::fputs(kMarkPastes, screen);
+  if (marks_pastes) std::fputs(kMarkPastes, screen);
   std::fflush(screen);
   // Before the prompt is shown: a Ctrl-D that comes right behind it would else be the terminal's end of input, and be lost.
   el_wset(edit, EL_PREP_TERM, 1);
   int n = 0;
   const wchar_t* const text = el_wgets(edit, &n);
-  std::fputs(kMarkNoPastes, screen);
+  if (marks_pastes) std::fputs(kMarkNoPastes, screen);
   if (text == nullptr || why != Outcome::kLine) {
     const bool interrupt = why == Outcome::kCleared || why == Outcome::kInterruptEmpty;
     std::fputs(interrupt ? "^C\n" : "\n", screen);

@@ -98,20 +98,26 @@ OpenedModel open_model(const std::string& path) {
   return {path, std::move(weights), std::move(tokenizer), *std::move(description), since(start)};
 }
 
-LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads) {
-  const Clock::time_point start = Clock::now();
-  Progress progress("load", opened.weights.bytes(), "bytes");
+namespace {
+
+llm::Model lay_out(io::Weights weights, llm::Arithmetic arithmetic, int threads) {
+  Progress progress("load", weights.bytes(), "bytes");
   llm::LoadOptions options{.arithmetic = arithmetic, .n_threads = threads, .limits = {}, .on_progress = {}};
   options.on_progress = [&progress](uint64_t bytes) { progress.tick(bytes); };
-  llm::Model model = llm::Model::load(std::move(opened.weights), options);
-  progress.clear();
+  return llm::Model::load(std::move(weights), options);
+}
+
+}  // namespace
+
+LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads) {
+  const Clock::time_point start = Clock::now();
+  llm::Model model = lay_out(std::move(opened.weights), arithmetic, threads);
   const double seconds = opened.seconds + since(start);
-  fmt::print(
-      stderr,
-      "{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
-      opened.path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
-      binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads,
-      threads == 1 ? "" : "s", seconds);
+  fmt::print(stderr,
+             "{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
+             opened.path, model.description().family, model.description().n_layers,
+             static_cast<double>(model.n_parameters()) / 1e6, binary_size(model.file_bytes()), binary_size(model.memory_bytes()),
+             llm::arithmetic_name(arithmetic), threads, threads == 1 ? "" : "s", seconds);
   return {std::move(model), std::move(opened.tokenizer), seconds};
 }
 
