@@ -162,11 +162,10 @@ Subject read_subject(const PlanArgs& args) {
   if (fs::path(args.model).extension() == ".json") {
     subject.description = read_config(args.model);
   } else {
-    const io::Weights weights = io::Weights::open(args.model);
-    subject.description = describe_files(args.model, weights.gguf().get());
+    const io::Weights weights = io::Weights::open(args.model, {}, io::OtherTensors::kKeep);
+    subject.description = llm::describe_weights(weights);
     subject.stored_bytes = static_cast<double>(weights.bytes());
     for (const io::WeightEntry& tensor : weights.tensors()) subject.parameters += static_cast<double>(tensor.count());
-    if (subject.description && weights.find("output.weight") != nullptr) subject.description->tied_head = false;
   }
   if (!subject.description) {
     subject.like = "Llama 3.1 8B";

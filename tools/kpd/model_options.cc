@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "kpd/io/file.h"
 #include "progress.h"
+#include "say.h"
 
 namespace kpd::tool {
 namespace {
@@ -76,20 +76,11 @@ llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* g
   return llm::Tokenizer::from_gguf(*gguf);
 }
 
-std::optional<llm::ModelDescription> describe_files(const std::string& path, const io::GgufMetadata* gguf) {
-  if (gguf != nullptr) return llm::describe_gguf(*gguf);
-  std::error_code ignored;
-  const fs::path config = fs::path(path) / "config.json";
-  if (!fs::is_directory(path, ignored) || !fs::exists(config, ignored)) return std::nullopt;
-  const io::MappedFile file = io::map_file(config.string());
-  return llm::describe_config({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, config.string());
-}
-
 OpenedModel open_model(const std::string& path) {
   const Clock::time_point start = Clock::now();
   const Progress progress("open", 0, "");
-  io::Weights weights = io::Weights::open(path);
-  std::optional<llm::ModelDescription> description = describe_files(path, weights.gguf().get());
+  io::Weights weights = io::Weights::open(path, {}, io::OtherTensors::kKeep);
+  std::optional<llm::ModelDescription> description = llm::describe_weights(weights);
   if (!description) {
     fail(ErrorCode::kIo, path,
          ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
@@ -113,11 +104,11 @@ LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threa
   const Clock::time_point start = Clock::now();
   llm::Model model = lay_out(std::move(opened.weights), arithmetic, threads);
   const double seconds = opened.seconds + since(start);
-  fmt::print(stderr,
-             "{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
-             opened.path, model.description().family, model.description().n_layers,
-             static_cast<double>(model.n_parameters()) / 1e6, binary_size(model.file_bytes()), binary_size(model.memory_bytes()),
-             llm::arithmetic_name(arithmetic), threads, threads == 1 ? "" : "s", seconds);
+  for (const std::string& note : opened.tokenizer.notes()) say("note: {}: {}\n", opened.path, note);
+  say("{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
+      opened.path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
+      binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads,
+      threads == 1 ? "" : "s", seconds);
   return {std::move(model), std::move(opened.tokenizer), seconds};
 }
 

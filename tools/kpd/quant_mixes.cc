@@ -144,21 +144,19 @@ NetworkShape network_shape(const llm::ModelDescription& d) {
   n.matrices.push_back({MatrixRole::kEmbedding, 0, d.n_vocabulary, width});
   if (!d.tied_head) n.matrices.push_back({MatrixRole::kHead, 0, d.n_vocabulary, width});
   for (uint32_t i = 0; i < n.n_layers; ++i) {
-    if (d.fused) {
+    if (d.fused_qkv) {
       n.matrices.push_back({MatrixRole::kQkv, i, q + 2 * kv, width});
-      n.matrices.push_back({MatrixRole::kGateUp, i, 2 * mlp, width});
     } else {
       n.matrices.push_back({MatrixRole::kQuery, i, q, width});
       n.matrices.push_back({MatrixRole::kKey, i, kv, width});
       n.matrices.push_back({MatrixRole::kValue, i, kv, width});
-      n.matrices.push_back({MatrixRole::kGateUp, i, mlp, width});
-      n.matrices.push_back({MatrixRole::kGateUp, i, mlp, width});
     }
+    n.matrices.push_back({MatrixRole::kGateUp, i, 2 * mlp, width});  // one or two, of the same types
     n.matrices.push_back({MatrixRole::kOutput, i, width, q});
     n.matrices.push_back({MatrixRole::kDown, i, width, mlp});
   }
-  uint64_t per_layer = width * (d.post_norms ? 4 : 2);
-  if (d.qk_norm) per_layer += 2 * d.head_dim;
+  uint64_t per_layer = width * ((d.pre_norms ? 2 : 0) + (d.post_norms ? 2 : 0));
+  if (d.qk_norm) per_layer += d.qk_norm_whole ? q + kv : 2 * d.head_dim;
   if (d.qkv_bias) per_layer += q + 2 * kv;
   if (d.o_bias) per_layer += width;
   if (d.mlp_bias) per_layer += 2 * mlp + width;

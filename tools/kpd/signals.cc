@@ -99,6 +99,7 @@ void install_signal_handlers() {
 void explain_termination(const std::string& line) { g_explanation.store(new std::string(line + "\n")); }
 
 bool interrupted() { return g_signal.load() != 0; }
+int interrupt_signal() { return g_signal.load(); }
 
 void check_interrupted() {
   if (interrupted()) fail(ErrorCode::kCancelled, "interrupted");

@@ -19,6 +19,8 @@ void explain_termination(const std::string& line);
 // Throws Error(kCancelled) if Ctrl-C was pressed while deferred.
 void check_interrupted();
 bool interrupted();
+// The first signal that came while deferred; 0: none.
+int interrupt_signal();
 
 // For a conversation, where Ctrl-C ends an answer and not the program. Forgets a Ctrl-C that came while deferred and says
 // whether one did; SIGTERM and SIGHUP are not forgotten.
