@@ -20,7 +20,9 @@ ENDLESS = ["--ignore-eos", "--context-shift", "--max-tokens", 2**24]
 
 
 def converse(t, *args, **options):
-    return Terminal([t.program, "generate", GGUF, *GREEDY, *map(str, args)], t.folder, **options)
+    """Greedy unless `args` have a temperature."""
+    defaults = GREEDY[:-2] if "--temperature" in args else GREEDY
+    return Terminal([t.program, "generate", GGUF, *defaults, *map(str, args)], t.folder, **options)
 
 
 def needs_editing(terminal):
@@ -35,9 +37,9 @@ def answer(t, message, *args):
     return row["text"], row["prompt_tokens"]
 
 
-def json_turns(t, *keys):
+def json_turns(t, *keys, options=()):
     """Types each of `keys` at a prompt of its own of a conversation with --json; returns the turns."""
-    with open(t.path("turns.jsonl"), "w") as out, converse(t, "--json", "--max-tokens", 12, stdout=out) as terminal:
+    with open(t.path("turns.jsonl"), "w") as out, converse(t, "--json", "--max-tokens", 12, *options, stdout=out) as terminal:
         needs_editing(terminal)
         for key in keys:
             terminal.expect(PROMPT)
@@ -99,6 +101,16 @@ def case_ctrl_c_at_the_prompt(t):
         terminal.expect(PROMPT)
         terminal.send(CTRL_C)
         assert terminal.end() == 130, terminal.text
+
+
+def case_two_ctrl_c_at_once_leave_the_terminal_as_it_was(t):
+    for _ in range(5):
+        with converse(t) as terminal:
+            terminal.expect(PROMPT)
+            terminal.send(CTRL_C * 2)
+            terminal.signal(signal.SIGINT)
+            terminal.signal(signal.SIGINT)
+            assert terminal.end() == 130, terminal.text
 
 
 def case_ctrl_c_drops_a_line(t):
@@ -211,6 +223,14 @@ def case_a_full_context_drops_the_oldest_turns(t):
         assert dropped and sum(dropped) < 6, terminal.text
         terminal.send(CTRL_D)
         assert terminal.end() == 0
+
+
+def case_turns_draw_new_numbers(t):
+    hot = ["--temperature", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", "7"]
+    lines = [line + "\r" for line in ("Hello", "/clear", "Hello", "/clear", "Hello")]
+    a, b = (json_turns(t, *lines, options=hot) for _ in range(2))
+    assert [turn["text"] for turn in a] == [turn["text"] for turn in b], (a, b)
+    assert len({turn["text"] for turn in a}) == 3, a
 
 
 def case_what_ended_an_answer_by_length(t):

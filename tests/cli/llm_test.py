@@ -247,7 +247,7 @@ def case_the_first_line_says_how_tokens_are_chosen(t):
     drawn = "sampling: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05 (kpd's defaults); seed 5"
     assert first_line(t, "--seed", "5") == drawn, first_line(t, "--seed", "5")
     assert re.fullmatch(r"sampling: temperature 0\.8, .*; seed (\d+) \(repeat with --seed \1\)", first_line(t))
-    assert first_line(t, "--temperature", "0") == "sampling: the most probable token (--temperature 0)"
+    assert first_line(t, "--temperature", "0") == "sampling: greedy (--temperature 0)"
     line = first_line(t, "--temperature", "1.5", "--top-k", "3", "--seed", "5")
     assert line == "sampling: temperature 1.5, top-k 3 (command line), top-p 0.95, min-p 0.05 (kpd's defaults); seed 5", line
     row = generate(t, "--prompt", "The", "--max-tokens", "2", "--seed", "5")
@@ -270,7 +270,7 @@ def case_sampling_is_the_files_own(t):
     assert generate(t, *a, "--seed", "1", "--top-k", "0", "--top-p", "1", model="hf")["text"] != greedy
     t.path("hf/generation_config.json").write_text(json.dumps({"do_sample": False}))
     line = first_line(t, model="hf")
-    assert line == "sampling: the most probable token (generation_config.json)", line
+    assert line == "sampling: greedy (generation_config.json)", line
     t.run("generate", "hf", *a, "--top-p", "0.9", exit=2, err=r"--top-p 0\.9: needs --temperature above 0")
 
 

@@ -84,6 +84,8 @@ class Terminal:
         while select.select([self.screen], [], [], WAIT)[0] and self._read():
             pass
         code = self.process.wait(timeout=WAIT)
+        usual = termios.ICANON | termios.ECHO | termios.ISIG
+        assert termios.tcgetattr(self.screen)[3] & usual == usual, "the terminal was left as nobody can use it"
         return code if code >= 0 else 128 - code
 
     def signal(self, number=signal.SIGTERM):

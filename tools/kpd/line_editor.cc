@@ -3,6 +3,7 @@
 #include "line_editor.h"
 
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -203,6 +204,15 @@ constexpr const char* kMarkPastes = "\033[?2004h";
 constexpr const char* kMarkNoPastes = "\033[?2004l";
 constexpr std::wstring_view kPasteEnd = L"\033[201~";
 
+// As the terminal was, for a signal that ends the program while a line is edited.
+termios g_terminal;
+
+void restore_terminal() {
+  tcsetattr(0, TCSANOW, &g_terminal);
+  const ssize_t ignored = write(2, kMarkNoPastes, std::string_view(kMarkNoPastes).size());
+  static_cast<void>(ignored);
+}
+
 }  // namespace
 
 int LineEditor::Terminal::read_character(EditLine* edit, wchar_t* out) {
@@ -281,10 +291,13 @@ LineEditor::Outcome LineEditor::Terminal::read_edited(std::string& line) {
   why = Outcome::kLine;
   if (marks_pastes) std::fputs(kMarkPastes, screen);
   std::fflush(screen);
+  el_resize(edit);  // the window may have changed while an answer was written
+  if (tcgetattr(0, &g_terminal) == 0) before_forced_exit(restore_terminal);
   // Before the prompt is shown: a Ctrl-D that comes right behind it would else be the terminal's end of input, and be lost.
   el_wset(edit, EL_PREP_TERM, 1);
   int n = 0;
   const wchar_t* const text = el_wgets(edit, &n);
+  before_forced_exit(nullptr);
   if (marks_pastes) std::fputs(kMarkNoPastes, screen);
   if (text == nullptr || why != Outcome::kLine) {
     const bool interrupt = why == Outcome::kCleared || why == Outcome::kInterruptEmpty;
