@@ -190,6 +190,7 @@ int run_eval(const EvalArgs& args) {
     if (c.model != loaded_path) {
       loaded.reset();
       loaded = load_model(c.model, arithmetic, threads);
+      check_interrupted();
       loaded_path = c.model;
       tokens_of.reset();
     }
