@@ -25,10 +25,11 @@ std::string shape_text(std::span<const uint64_t> shape) {
 
 class Loader {
  public:
-  Loader(Model::Parts& parts, bool gguf)
+  Loader(Model::Parts& parts, bool gguf, const LoadOptions& options)
       : parts_(parts),
         d_(parts.description),
         gguf_(gguf),
+        options_(options),
         naming_{.gguf = gguf, .post_norms = d_.post_norms, .shared_mlp = d_.shared_mlp} {
     find_prefixes(parts.weights, naming_);
   }
@@ -36,6 +37,7 @@ class Loader {
   void load() {
     read_rope_factors();
     parts_.embedding = source(TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model);
+    if (parts_.arithmetic == Arithmetic::kFast) copy_embedding();
     parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
     parts_.layers.resize(d_.n_layers);
     for (size_t i = 0; i < d_.n_layers; ++i) load_layer(i);
@@ -94,7 +96,8 @@ class Loader {
 
   WeightSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) {
     const io::WeightEntry& e = find(role, layer, ".weight", {n_out, n_in});
-    WeightSource s{e.name, e.type, n_in, {}};
+    WeightSource s{
+        e.name, e.type, n_in, {}, [&w = parts_.weights](const uint8_t* from, std::span<uint8_t> to) { w.read(from, to); }};
     if (n_in % block_type_info(e.type).block_values != 0) {
       fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " has rows of ", n_in,
            " values, not whole blocks");
@@ -102,6 +105,16 @@ class Loader {
     s.rows.resize(n_out);
     for (size_t o = 0; o < n_out; ++o) s.rows[o] = e.bytes.data() + o * s.row_bytes();
     return s;
+  }
+
+  void copy_embedding() {
+    WeightSource& s = parts_.embedding;
+    const size_t row_bytes = s.row_bytes();
+    parts_.embedding_bytes.resize(s.rows.size() * row_bytes);
+    if (s.rows.empty()) return;
+    s.read(s.rows[0], parts_.embedding_bytes);
+    for (size_t i = 0; i < s.rows.size(); ++i) s.rows[i] = parts_.embedding_bytes.data() + i * row_bytes;
+    s.read = nullptr;
   }
 
   // Row of a head in a file whose rotation turns neighbours, for a row of a rotation of halves.
@@ -123,6 +136,7 @@ class Loader {
     }
     auto matrix = make_matrix(s, parts_.arithmetic, parts_.n_threads);
     if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, layer, ".weight"));
+    if (options_.on_progress) options_.on_progress(s.rows.size() * s.row_bytes());
     return matrix;
   }
 
@@ -217,6 +231,7 @@ class Loader {
   Model::Parts& parts_;
   const ModelDescription& d_;
   bool gguf_;
+  const LoadOptions& options_;
   NamingScheme naming_;
   std::unordered_set<const io::WeightEntry*> used_;
 };
@@ -297,7 +312,7 @@ Model Model::load(io::Weights weights, const LoadOptions& options) {
   parts->arithmetic = options.arithmetic;
   parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
   parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());
-  Loader(*parts, gguf).load();
+  Loader(*parts, gguf, options).load();
   return Model(std::move(parts));
 }
 
