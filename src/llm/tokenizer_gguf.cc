@@ -2,6 +2,7 @@
 // file, the way a text is cut into words is only named there.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <numeric>
 
 #include "io/text.h"
@@ -181,7 +182,8 @@ class GgufTokenizer {
     const auto unknown = std::find(types_.begin(), types_.end(), int64_t{kUnknown});
     if (unknown != types_.end()) model.unknown = static_cast<TokenId>(unknown - types_.begin());
     adds_bos_ = true;
-    space_prefix_ = flag("tokenizer.ggml.add_space_prefix", true);
+    // No Gemma has it; her first files say nothing.
+    space_prefix_ = flag("tokenizer.ggml.add_space_prefix", !architecture_.starts_with("gemma"));
     if (space_prefix_) parts_->normalizer.push_back({NormalizerStep::Kind::kPrepend, {}, std::string(kSpaceMark)});
     parts_->normalizer.push_back({NormalizerStep::Kind::kReplace, Pattern::literal(" "), std::string(kSpaceMark)});
     parts_->has_decoder = true;
@@ -244,6 +246,19 @@ class GgufTokenizer {
     return special || token == "</s>";
   }
 
+  // BOS or EOS. SentencePiece's vocabularies spell them alike; files without the key are of those that llama.cpp's default
+  // fits.
+  std::optional<TokenId> edge_token(const std::string& key, std::initializer_list<std::string_view> spellings) {
+    if (metadata_.find(key) || !parts_->model.byte_fallback) return id(key);
+    for (const std::string_view spelling : spellings) {
+      const auto found = parts_->model.find(spelling);
+      if (!found || types_[static_cast<size_t>(*found)] != kControl) continue;
+      note(str(key, " is missing; taken to be ", *found, ", '", spelling, "'"));
+      return found;
+    }
+    return std::nullopt;
+  }
+
   void read_special() {
     const BpeModel& model = parts_->model;
     const bool sentence_piece = model.byte_fallback;
@@ -268,13 +283,20 @@ class GgufTokenizer {
       }
     }
     parts_->added.set(std::move(added), searched);
-    parts_->bos = id("tokenizer.ggml.bos_token_id");
-    parts_->eos = id("tokenizer.ggml.eos_token_id");
+    parts_->bos = edge_token("tokenizer.ggml.bos_token_id", {"<s>", "<bos>"});
+    parts_->eos = edge_token("tokenizer.ggml.eos_token_id", {"</s>", "<eos>"});
     const auto turn_end = id("tokenizer.ggml.eot_token_id");
-    if (flag("tokenizer.ggml.add_bos_token", adds_bos_) && parts_->bos) parts_->prefix.push_back(*parts_->bos);
+    if (flag("tokenizer.ggml.add_bos_token", adds_bos_)) {
+      if (parts_->bos) {
+        parts_->prefix.push_back(*parts_->bos);
+      } else {
+        note("tokenizer.ggml.bos_token_id is missing; texts begin without the token that this tokenizer puts first");
+      }
+    }
     if (flag("tokenizer.ggml.add_eos_token", false) && parts_->eos) parts_->suffix.push_back(*parts_->eos);
     if (metadata_.find("tokenizer.chat_template")) parts_->set_chat_template(metadata_.text("tokenizer.chat_template"));
     parts_->set_end_of_turn(turn_end ? std::vector<TokenId>{*turn_end} : std::vector<TokenId>{});
+    if (parts_->end_of_turn.empty()) note("tokenizer.ggml.eos_token_id is missing; no token ends a text");
   }
 
   const io::GgufMetadata& metadata_;
