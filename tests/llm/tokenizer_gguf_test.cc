@@ -151,12 +151,12 @@ TEST(GgufTokenizer, GemmaHasNoSpaceBeforeATextWithoutTheKeyEither) {
 TEST(GgufTokenizer, WordsThatMergesMakeStayWords) {
   io::GgufMetadata m = testing::word_metadata("gpt-2");
   auto& tokens = value<std::vector<std::string>>(m, "tokenizer.ggml.tokens");
-  for (const char* token : {"<|", "|>", "<||>"}) {
+  for (const char* token : {"<|", "<|a", "|>", "<|a|>"}) {
     if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.emplace_back(token);
   }
   value<std::vector<int64_t>>(m, "tokenizer.ggml.token_type").resize(tokens.size(), 1);
   auto& merges = value<std::vector<std::string>>(m, "tokenizer.ggml.merges");
-  merges.insert(merges.end(), {"< |", "| >", "<| |>"});
+  merges.insert(merges.end(), {"< |", "<| a", "| >", "<|a |>"});
   EXPECT_TRUE(Tokenizer::from_gguf(m).notes().empty());
 }
 
