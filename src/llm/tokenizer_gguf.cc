@@ -107,13 +107,14 @@ class GgufTokenizer {
     }
     const PreTokenizerName& gpt2 = *find_pre_tokenizer("default");
     const bool llama3 = architecture_ == "llama" && parts_->model.find("<|begin_of_text|>");
-    const std::string_view usual = llama3 ? "llama-bpe" : usual_pre_tokenizer(architecture_);
-    const PreTokenizerName* found = find_pre_tokenizer(usual);
+    const auto usual = llama3 ? std::vector<std::string_view>{"llama-bpe"} : usual_pre_tokenizers(architecture_);
+    const PreTokenizerName* found = usual.size() == 1 ? find_pre_tokenizer(usual[0]) : nullptr;
     if (found && found->steps.data() == gpt2.steps.data()) return *found;
     const std::string_view what = name.empty() ? "missing" : "'default'";
     if (!usual.empty()) {
-      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.pre is ", what, ", expected '", usual, "', as files of '",
-           io::printable(architecture_), "' have it; without it texts would be cut into the wrong tokens");
+      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.pre is ", what, ", expected '", usual[0], "'",
+           usual.size() > 1 ? str(" or '", usual[1], "'") : std::string(), ", as files of '", io::printable(architecture_),
+           "' have it; without it texts would be cut into the wrong tokens");
     }
     note(str("tokenizer.ggml.pre is ", what, "; texts are cut into words as GPT-2's, which may not be this model's way"));
     return gpt2;
