@@ -24,6 +24,25 @@ size_t WeightSource::row_bytes() const {
   return n_in / info.block_values * info.block_bytes;
 }
 
+void WeightSource::gather(size_t first, size_t n, std::vector<uint8_t>& copies, const uint8_t** at) const {
+  std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(first), n, at);
+  if (!read || n == 0) return;
+  const size_t bytes = row_bytes();
+  const auto [lowest, highest] = std::minmax_element(at, at + n);
+  const uint8_t* const begin = *lowest;
+  const auto span = static_cast<size_t>(*highest - begin) + bytes;
+  // Rows that lie near each other are read at once, with what lies between them: a call costs more than some bytes.
+  constexpr size_t kSparse = 4;
+  const bool together = span <= kSparse * n * bytes;
+  copies.resize(std::max(copies.size(), together ? span : n * bytes));
+  if (together) read(begin, {copies.data(), span});
+  for (size_t i = 0; i < n; ++i) {
+    uint8_t* const to = copies.data() + (together ? static_cast<size_t>(at[i] - begin) : i * bytes);
+    if (!together) read(at[i], {to, bytes});
+    at[i] = to;
+  }
+}
+
 std::unique_ptr<WeightMatrix> make_matrix(const WeightSource& source, Arithmetic arithmetic, int n_threads) {
   if (source.n_in % block_type_info(source.type).block_values != 0) {
     fail(ErrorCode::kCorruptData, source.name, ": rows of ", source.n_in, " values are not whole blocks of ",

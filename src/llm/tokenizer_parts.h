@@ -25,12 +25,12 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 enum class PrependScheme { kNever, kFirst, kAlways };
 
 struct PreTokenizerStep {
-  enum class Kind { kByteLevel, kDigits, kSplit, kMetaspace } kind;
+  enum class Kind { kByteLevel, kDigits, kPunctuation, kSplit, kMetaspace } kind;
   bool add_prefix_space = false;                         // kByteLevel
   bool use_regex = false;                                // kByteLevel
   bool individual_digits = false;                        // kDigits
   Pattern pattern{};                                     // kSplit
-  SplitBehavior behavior = SplitBehavior::kIsolated;     // kSplit
+  SplitBehavior behavior = SplitBehavior::kIsolated;     // kSplit, kPunctuation
   bool invert = false;                                   // kSplit
   std::string replacement{};                             // kMetaspace: one character
   PrependScheme prepend_scheme = PrependScheme::kNever;  // kMetaspace
@@ -59,6 +59,8 @@ struct TokenizerParts {
   std::vector<TokenId> end_of_turn;
   std::string chat_template;
   std::optional<ChatStyle> chat_style;  // of chat_template, read once: a server renders a prompt a request
+
+  std::vector<std::string> notes;  // Tokenizer::notes
 
   void set_chat_template(std::string jinja);
   // Gives end_of_turn its tokens: `ids` (from the files), eos, and the special tokens known for it. Called last.

@@ -46,11 +46,12 @@ class Tokenizer {
 
   // Malformed UTF-8 is replaced as Hugging Face's from_utf8_lossy does (U+FFFD).
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // Ids out of range are refused: Error(kInvalidArgument). skip_special leaves special tokens out.
+  // An id that no token has is no text: models have more outputs than tokens. One that no model can have, negative or from
+  // kMaxVocabulary, is refused: Error(kInvalidArgument). skip_special leaves special tokens out.
   std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
 
   size_t vocabulary_size() const;                             // added tokens included
-  std::string_view token(TokenId id) const;                   // as the vocabulary spells it
+  std::string_view token(TokenId id) const;                   // as the vocabulary spells it; as decode for ids of none
   std::optional<TokenId> find(std::string_view token) const;  // by that spelling
   // What the token adds to a text, in bytes: characters may be spread over tokens. `opens_text`: no token came before; some
   // decoders drop a space there. Joined, and with U+FFFD for what is no UTF-8, they are decode() of all tokens, specials too.
@@ -62,6 +63,8 @@ class Tokenizer {
       const;                                 // every token that ends a generation (EOS, <|im_end|>, <|eot_id|> ...), ascending
   bool adds_bos() const;                     // encode(add_special) puts BOS first
   const std::string& chat_template() const;  // Jinja source; empty if there is none
+  // What the file lacks or says wrongly, and what was taken instead: sentences for its user, none for most files.
+  std::span<const std::string> notes() const;
 
   // For the library's own files.
   explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
