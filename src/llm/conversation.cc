@@ -1,8 +1,7 @@
 #include "kpd/llm/conversation.h"
 
 #include <algorithm>
-
-#include "kpd/base/error.h"
+#include <utility>
 
 namespace kpd::llm {
 namespace {
@@ -28,23 +27,21 @@ Turn oldest_turn(const Messages& messages) {
 
 FittedPrompt fit_conversation(std::vector<ChatMessage>& messages, size_t context, size_t answer_tokens,
                               const std::function<std::vector<TokenId>(std::span<const ChatMessage>)>& encode) {
-  const size_t room = context - std::min(answer_tokens, context / 2);
   FittedPrompt prompt{encode(messages), 0};
-  if (prompt.tokens.size() <= room) return prompt;
+  if (prompt.tokens.size() + std::min(answer_tokens, context / 4) <= context) return prompt;
   Messages left = messages;
-  while (prompt.tokens.size() > room / 2) {
+  while (prompt.tokens.size() > context / 2) {
     const Turn turn = oldest_turn(left);
     if (turn.first == turn.end) break;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(turn.first), left.begin() + static_cast<std::ptrdiff_t>(turn.end));
     prompt.n_dropped += turn.end - turn.first;
     prompt.tokens = encode(left);
   }
-  // What is generated next needs a place.
   if (prompt.tokens.size() >= context) {
-    fail(ErrorCode::kInvalidArgument, "the last message alone makes a prompt of ", prompt.tokens.size(),
-         " tokens, the context is ", context);
+    prompt.n_dropped = 0;
+  } else {
+    messages = std::move(left);
   }
-  messages = std::move(left);
   return prompt;
 }
 
