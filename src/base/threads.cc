@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -223,13 +222,15 @@ Pool& pool() {
 }  // namespace
 
 int hardware_threads() {
-  // Read once: it takes some files of the kernel, and a pool of another size in the middle of a run helps nobody.
+  // Read once: it takes some files of the kernel, and a pool of another size in the middle of a run helps nobody. Rounded down:
+  // threads that work on one step wait for the one that the kernel holds back, so that 1.2 processors decode a language model
+  // half as fast with two threads as with one.
   static const double quota = cpu_quota("").value_or(kMaxThreads);
   cpu_set_t set;
   CPU_ZERO(&set);
-  const int processors = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
-                                                                      : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, std::min(processors, static_cast<int>(std::min<double>(std::ceil(quota), kMaxThreads))));
+  const int processors =
+      sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(processors, static_cast<int>(std::min<double>(quota, kMaxThreads))));
 }
 
 void parallel_for(size_t n_tasks, int n_threads, TaskRef fn) {

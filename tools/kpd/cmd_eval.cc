@@ -190,12 +190,13 @@ int run_eval(const EvalArgs& args) {
     if (c.model != loaded_path) {
       loaded.reset();
       loaded = load_model(c.model, arithmetic, threads);
+      check_interrupted();
       loaded_path = c.model;
       tokens_of.reset();
     }
     if (tokens_of != c.plan.protocol) {
       const Progress progress("tokenize", 0, "");
-      tokens = loaded->tokenizer.encode(text, llm::protocol_encoding(c.plan.protocol));
+      tokens = loaded->tokenizer.encode(llm::protocol_text(c.plan.protocol, text), llm::protocol_encoding(c.plan.protocol));
       tokens_of = c.plan.protocol;
     }
     const std::optional<llm::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;

@@ -101,7 +101,8 @@ class Conversation {
     if (command == "/exit") {
       leave(kExitOk);
     } else if (command == "/help") {
-      for (const Spoken& c : kSpoken) fmt::print(stderr, "  {:<14} {}\n", std::string(c.name) + std::string(c.argument), c.help);
+      for (const Spoken& c : kSpoken)
+        fmt::print(stderr, "  {:<14} {}\n", std::string(c.name) + std::string(c.argument), c.help);
       fmt::print(stderr, "  a line that ends in \\ goes on in the next; one that begins with a blank is no command\n");
     } else if (command == "/clear") {
       turns_.clear();

@@ -32,7 +32,8 @@ std::string group(const std::vector<std::string>& values, const std::string& ori
 std::string sampling_line(const SamplingArgs& args, const llm::SamplingOptions& o, const std::string& origin) {
   if (o.temperature == 0) {
     const std::string penalty = o.repeat_penalty != 1 ? fmt::format(", repeat penalty {}", o.repeat_penalty) : "";
-    return fmt::format("sampling: the most probable token{} ({})", penalty, args.temperature.empty() ? origin : "--temperature 0");
+    return fmt::format("sampling: greedy{} ({})", penalty,
+                       args.temperature.empty() ? origin : "--temperature 0");
   }
   struct Value {
     const char* name;
@@ -63,7 +64,8 @@ std::string sampling_line(const SamplingArgs& args, const llm::SamplingOptions& 
 
 void SamplingArgs::add_options(CLI::App& app) {
   add(app, "--temperature", temperature, "T",
-      "0 takes the most probable token; without it sampling is the model's own (generation_config.json, GGUF's general.sampling), else "
+      "0 takes the most probable token; without it sampling is the model's own (generation_config.json, GGUF's "
+      "general.sampling), else "
       "0.8 with top-k 40, top-p 0.95, min-p 0.05");
   add(app, "--top-k", top_k, "K", "draw from the K most probable (0: all)");
   add(app, "--top-p", top_p, "P", "draw from the most probable that make up P");
@@ -93,7 +95,8 @@ Sampling choose_sampling(const SamplingArgs& args, const OpenedModel& model, con
   if (s.options.temperature == 0) return s;
   const std::optional<uint64_t> given = common.given_seed();
   s.options.seed = given ? *given : fresh_seed();
-  s.line += given ? fmt::format("; seed {}", s.options.seed) : fmt::format("; seed {0} (repeat with --seed {0})", s.options.seed);
+  s.line +=
+      given ? fmt::format("; seed {}", s.options.seed) : fmt::format("; seed {0} (repeat with --seed {0})", s.options.seed);
   return s;
 }
 

@@ -9,7 +9,7 @@
 namespace kpd {
 
 // Logical processors this process may use, at least 1: those of its affinity mask, and no more than its control groups give it
-// time for (a container's CPU quota, rounded up; it is read at the first call).
+// time for (a container's CPU quota, rounded down; it is read at the first call).
 int hardware_threads();
 
 // What parallel_for calls: refers to a callable without owning or copying it, so that nothing is allocated for what it captures.

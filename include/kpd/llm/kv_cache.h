@@ -87,8 +87,4 @@ inline constexpr int32_t kMaxPosition = INT32_MAX - 1;  // the one behind it can
 // n_threads share attend(). Throws Error(kInvalidArgument) for another spec, and for more than kMaxCacheTokens.
 std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads);
 
-// Bytes that such a cache has allocated when it is full: whole blocks, all layers (those with a window keep every token too). The
-// same errors.
-uint64_t cache_bytes(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity);
-
 }  // namespace kpd::llm
