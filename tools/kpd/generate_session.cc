@@ -146,6 +146,8 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
   while (same < held_.size() && same + 1 < prompt.size() && held_[same] == prompt[same]) ++same;
   cache_->crop(0, same);
   held_.resize(same);
+  options_.held = held_;
+  if (conversation_) options_.first_draw = n_drawn_;
   const auto rest = std::span(prompt).subspan(same);
   Listener listener(rest.size(), options_.max_tokens, print);
   llm::Generated g;
@@ -162,6 +164,7 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
     if (e.code() != ErrorCode::kCancelled) throw;
   }
   loaded_->model.set_tap({});
+  n_drawn_ += g.tokens + 1;  // the token that ended it was drawn too
   stdout_failed_ = listener.failed();
   held_ = prompt;
   held_.insert(held_.end(), g.token_ids.begin(), g.token_ids.end());
