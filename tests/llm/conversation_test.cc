@@ -73,7 +73,8 @@ TEST(FitConversation, TheLastTurnStaysWhereItLeavesAnyRoom) {
 }
 
 TEST(FitConversation, AGreetingGoesWithTheFirstTurn) {
-  std::vector<ChatMessage> messages = {{"system", "S"}, {"assistant", "hello"}, {"user", "hi"}, {"assistant", "yes"}, {"user", "b"}};
+  std::vector<ChatMessage> messages = {
+      {"system", "S"}, {"assistant", "hello"}, {"user", "hi"}, {"assistant", "yes"}, {"user", "b"}};
   fit_conversation(messages, 12, 4, encode);
   EXPECT_EQ(shown(messages), "sS ub ");
 }

@@ -209,7 +209,8 @@ TEST(Generate, APenaltyAsksForWhatTheCacheHolds) {
   options.ignore_eos = true;
   options.sampling.repeat_penalty = 1.3;
   generate(model, tokenizer, *cache, 0, prompt, options, {});
-  EXPECT_KPD_ERROR(kInvalidArgument, "the repeat penalty counts the tokens that the cache holds: 0 were given, sequence 0 holds 7",
+  EXPECT_KPD_ERROR(kInvalidArgument,
+                   "the repeat penalty counts the tokens that the cache holds: 0 were given, sequence 0 holds 7",
                    generate(model, tokenizer, *cache, 0, prompt, options, {}));
   options.sampling.repeat_penalty = 1;
   EXPECT_EQ(generate(model, tokenizer, *cache, 0, prompt, options, {}).tokens, 3u);

@@ -46,10 +46,6 @@ TEST_F(SamplingDefaultsOf, GreedyAndPenaltiesWithoutSampling) {
             "greedy, repeat penalty 1.05 (generation_config.json)");
   EXPECT_EQ(text(R"({"repetition_penalty": 1.2})"),
             "temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, repeat penalty 1.2 (generation_config.json)");
-  std::ofstream(path("generation_config.json")) << R"({"repetition_penalty": 1.2, "temperature": 0.3})";
-  const SamplingOptions o = sampling_of_folder(folder_, {.temperature = 1});
-  EXPECT_EQ(o.repeat_penalty, 1.2);
-  EXPECT_EQ(o.temperature, 1) << "without do_sample";
 }
 
 TEST_F(SamplingDefaultsOf, WhatMakesNoSenseIsTheFilesFault) {
@@ -67,15 +63,19 @@ TEST(SamplingDefaultsOfGguf, GeneralSampling) {
   EXPECT_EQ(sampling_defaults("model.gguf", &m).text(),
             "temperature 0.95, top-k 64, top-p 0.95, min-p 0.05 (general.sampling of the GGUF file)");
   EXPECT_EQ(sampling_defaults("model.gguf", &m).options.temperature, 0.95) << "the decimal that a float of 32 bits stands for";
-  m.values = {{"general.sampling.top_p", 0.8}, {"general.sampling.min_p", 0.0}, {"general.sampling.penalty_repeat", double{1.05f}},
+  m.values = {{"general.sampling.top_p", 0.8},
+              {"general.sampling.min_p", 0.0},
+              {"general.sampling.penalty_repeat", double{1.05f}},
               {"general.sampling.temp", 0.0}};
   SamplingDefaults d = sampling_defaults("model.gguf", &m);
   EXPECT_EQ(d.text(), "greedy, repeat penalty 1.05 (general.sampling of the GGUF file)");
   EXPECT_EQ(d.options.top_p, 0.8);
   EXPECT_EQ(d.options.min_p, 0);
   EXPECT_EQ(d.ignored, "");
-  m.values = {{"general.sampling.mirostat", int64_t{2}}, {"general.sampling.penalty_repeat", 1.1},
-              {"general.sampling.penalty_last_n", int64_t{64}}, {"general.sampling.xtc_probability", 0.5},
+  m.values = {{"general.sampling.mirostat", int64_t{2}},
+              {"general.sampling.penalty_repeat", 1.1},
+              {"general.sampling.penalty_last_n", int64_t{64}},
+              {"general.sampling.xtc_probability", 0.5},
               {"general.sampling.sequence", std::string("top_k;temperature")}};
   d = sampling_defaults("model.gguf", &m);
   EXPECT_EQ(d.options.repeat_penalty, 1.1);

@@ -128,9 +128,10 @@ class Conversation {
     const size_t context = session_.context();
     std::vector<llm::ChatMessage> messages = turns_;
     if (!system_.empty()) messages.insert(messages.begin(), {"system", system_});
-    llm::FittedPrompt prompt = llm::fit_conversation(
-        messages, context, session_.max_tokens(),
-        [&](std::span<const llm::ChatMessage> some) { return session_.chat_prompt({some.begin(), some.end()}); });
+    llm::FittedPrompt prompt =
+        llm::fit_conversation(messages, context, session_.max_tokens(), [&](std::span<const llm::ChatMessage> some) {
+          return session_.chat_prompt({some.begin(), some.end()});
+        });
     if (prompt.tokens.size() >= context) {
       fmt::print(stderr, "the message makes {} tokens, the context has {} (--ctx): it was not sent\n", prompt.tokens.size(),
                  context);
