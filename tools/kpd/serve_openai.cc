@@ -39,7 +39,7 @@ class Answering {
         created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
         patience_(service.timeout_seconds),
         comment_every_(query_.comment_seconds ? std::chrono::seconds(*query_.comment_seconds)
-                                              : std::min<Clock::duration>(kCommentEvery, patience_ / 4)),
+                                              : std::min<Clock::duration>(kCommentEvery, Clock::duration(patience_) / 4)),
         last_news_(Clock::now()),
         last_sent_(last_news_) {}
   ~Answering() { cancel(); }
