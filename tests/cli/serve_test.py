@@ -227,6 +227,22 @@ def case_sampling_follows_the_seed(t):
         assert s.complete(prompt="abc", temperature=0, top_p=.5, top_k=3, min_p=.1)["choices"][0]["text"] == likeliest
 
 
+def case_penalties_and_biases(t):
+    with serving(t) as s:
+        ask = lambda **f: s.complete(prompt="abc", max_tokens=40, ignore_eos=True, **f)["choices"][0]["text"]
+        plain = ask()
+        assert ask(logit_bias={"120": 100}) == "x" * 40
+        assert ask(logit_bias=[[120, 100]]) == "x" * 40
+        banned = {str(ord(c)): -100 for c in set(plain)}
+        assert not set(ask(logit_bias=banned)) & set(plain)
+        assert not set(ask(logit_bias=[[ord(c), False] for c in set(plain)])) & set(plain)
+        few = {str(ord(c)): 100 for c in "uvwxyz"}
+        assert len(set(ask(logit_bias=few))) < 6, "there is nothing to see"
+        assert set(ask(logit_bias=few, frequency_penalty=2)) == set("uvwxyz")
+        assert ask(presence_penalty=2) != plain and ask(presence_penalty=0) == plain
+        assert ask(frequency_penalty=-2) != ask(frequency_penalty=2)
+
+
 def case_stop_texts(t):
     with serving(t) as s:
         whole = s.complete(prompt="stop", max_tokens=30)["choices"][0]["text"]
@@ -302,7 +318,8 @@ def case_what_asks_for_nothing_is_taken(t):
              "typical_p": 1, "tfs_z": 1.0, "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "dynatemp_range": 0, "dynatemp_exponent": 1,
              "xtc_probability": 0, "xtc_threshold": 0.1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1,
              "repeat_last_n": 64, "samplers": [], "grammar": "", "json_schema": {}, "n_probs": 0, "min_keep": 0, "n_keep": 0, "id_slot": -1, "lora": [],
-             "timings_per_token": False, "return_progress": False, "post_sampling_probs": False, "stream_options": None}
+             "timings_per_token": True, "return_progress": True, "reasoning_control": True, "backend_sampling": False, "post_sampling_probs": False,
+             "sse_ping_interval": 1, "t_max_predict_ms": 0, "verbose": False, "stream_options": None}
     with serving(t) as s:
         plain = s.chat("hello")["choices"][0]["message"]
         assert s.chat("hello", **taken)["choices"][0]["message"] == plain
