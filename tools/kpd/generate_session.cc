@@ -147,6 +147,10 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
   cache_->crop(0, same);
   held_.resize(same);
   const auto rest = std::span(prompt).subspan(same);
+  // A seed's numbers are drawn once, whatever is asked again after /clear or when turns were dropped.
+  const uint64_t first_draw = std::max<uint64_t>(prompt.size(), next_draw_);
+  options_.held = std::span(prompt).first(same);
+  options_.first_draw = first_draw;
   Listener listener(rest.size(), options_.max_tokens, print);
   llm::Generated g;
   g.prompt_tokens = rest.size();
@@ -163,6 +167,8 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
   }
   loaded_->model.set_tap({});
   stdout_failed_ = listener.failed();
+  options_.held = {};
+  next_draw_ = first_draw + g.tokens + 1;
   held_ = prompt;
   held_.insert(held_.end(), g.token_ids.begin(), g.token_ids.end());
   // A shifted context no longer holds the conversation's start.

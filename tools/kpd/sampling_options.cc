@@ -1,7 +1,6 @@
 // tools: see sampling_options.h.
 #include "sampling_options.h"
 
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -10,19 +9,6 @@
 
 namespace kpd::tool {
 namespace {
-
-struct Defaults {
-  llm::SamplingOptions options;
-  std::string origin;
-};
-
-Defaults file_defaults(const OpenedModel& model) {
-  Defaults d{{.temperature = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05}, "kpd's defaults"};
-  std::error_code ignored;
-  const std::filesystem::path config = std::filesystem::path(model.path) / "generation_config.json";
-  if (!std::filesystem::exists(config, ignored)) return d;
-  return {llm::sampling_of_folder(model.path, {}), "generation_config.json"};
-}
 
 // "temperature 0.8, top-k 40 (origin)", or nothing.
 std::string group(const std::vector<std::string>& values, const std::string& origin) {
@@ -89,9 +75,10 @@ llm::SamplingOptions SamplingArgs::over(const llm::SamplingOptions& defaults) co
 }
 
 Sampling choose_sampling(const SamplingArgs& args, const OpenedModel& model, const CommonOptions& common) {
-  const Defaults defaults = file_defaults(model);
+  const llm::SamplingDefaults defaults = llm::sampling_defaults(model.path, model.weights.gguf().get());
   Sampling s{args.over(defaults.options), ""};
-  s.line = sampling_line(args, s.options, defaults.origin);
+  s.line = sampling_line(args, s.options, defaults.source);
+  if (!defaults.ignored.empty()) s.line += fmt::format("; not done: {}", defaults.ignored);
   if (s.options.temperature == 0) return s;
   const std::optional<uint64_t> given = common.given_seed();
   s.options.seed = given ? *given : fresh_seed();
