@@ -16,7 +16,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models" / 
 GGUF = FOLDER / "model.gguf"
 ANSWERED = json.loads((FOLDER / "expected.json").read_text())[3]
 GREEDY = ["--chat", "--arithmetic", "exact", "--temperature", "0"]
-PROMPT = r"\n(\x1b\[\?2004h)?> "  # libedit's with what asks for pastes to be marked
+PROMPT = r"(\n|\x1b\[\?2004h)> "  # libedit's with what asks for pastes to be marked
 ENDLESS = ["--ignore-eos", "--context-shift", "--max-tokens", 2**24]
 
 
