@@ -54,10 +54,10 @@ RopeDescription read_rope(const ConfigObject& top, const ConfigObject* scaling, 
         .wrong("partial_rotary_factor", "more than 0, at most 1");
   rope.n_rotated = static_cast<size_t>(static_cast<double>(d.head_dim) * part);
   if (scaling == nullptr) return rope;
-  // transformers reads those of the type and passes over the others.
-  scaling->known({"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate",
-                  "mscale", "mscale_all_dim", "short_factor", "long_factor", "low_freq_factor", "high_freq_factor", "finetuned",
-                  "max_position_embeddings"});
+  // transformers reads those of the type and passes over the others; attn_factor is another program's.
+  scaling->known({"factor", "original_max_position_embeddings", "attention_factor", "attn_factor", "beta_fast", "beta_slow",
+                  "truncate", "mscale", "mscale_all_dim", "short_factor", "long_factor", "low_freq_factor", "high_freq_factor",
+                  "finetuned", "max_position_embeddings"});
   rope.kind = rope_kind(scaling->text("rope_type", scaling->text("type", "default")), top);
   if (d.family == "phi3" && rope.kind == RopeKind::kYarn) rope.kind = RopeKind::kLongRope;  // what its early files mean
   if (rope.kind == RopeKind::kDefault) return rope;

@@ -420,6 +420,29 @@ def case_inspect_a_model(t):
     t.run("inspect", GGUF, out=r"(?s)llama: 2 layers.*context 256.*BF16 +15 ")
 
 
+def case_inspect_says_whose_the_head_is(t):
+    models = GOLDEN / "models"
+    for path, tied in ((GGUF, True), (FOLDER, True), (models / "qwen3" / "model.gguf", False), (models / "qwen3", False), (models / "granite" / "model.gguf", True)):
+        shown, = rows(t.run("inspect", path, "--json"))
+        assert shown["tied_head"] is tied, (path, shown["tied_head"])
+    assert "tied" in t.run("inspect", GGUF).stdout and "tied" not in t.run("inspect", models / "qwen3" / "model.gguf").stdout
+
+
+def case_inspect_a_model_that_is_left_out(t):
+    shutil.copytree(FOLDER, t.path("moe"))
+    config = json.loads((FOLDER / "config.json").read_text())
+    for change, why in (({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM is a mixture of experts"),
+                        ({"quantization_config": {"quant_method": "gptq"}}, "the weights are quantized by gptq"),
+                        ({"attention_multiplier": 0.5}, r"attention_multiplier is 0\.5; kpd does not know this key")):
+        t.path("moe/config.json").write_text(json.dumps({**config, **change}))
+        shown, = rows(t.run("inspect", "moe", "--json"))
+        assert re.search(why, shown["problem"]) and len(shown["tensors"]) == 20 and "family" not in shown, shown
+        t.run("inspect", "moe", out=r"(?s)kpd cannot run it: moe/config\.json: .*" + why + ".*embed_tokens")
+        t.run("generate", "moe", "--prompt", "a", exit=3, err=r"moe/config\.json.*" + why)
+    shown, = rows(t.run("inspect", FOLDER, "--json"))
+    assert "problem" not in shown
+
+
 def case_inspect_one_tensor(t):
     a, = rows(t.run("inspect", GGUF, "--tensor", "output_norm.weight", "--json"))
     b, = rows(t.run("inspect", FOLDER, "--tensor", "model.norm.weight", "--json"))

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/expect_error.h"
 #include "io/temp_folder.h"
@@ -66,6 +68,17 @@ TEST_F(Checkpoints, EachGivesTheLogitsOfTransformers) {
       ADD_FAILURE() << name << ": " << error.what();
     }
   }
+}
+
+TEST_F(Checkpoints, TheGuidesTableSaysWhichLoad) {
+  std::ifstream in(std::string(KPD_TESTS_DIR) + "/../docs/guide/llm.md");
+  const std::string guide(std::istreambuf_iterator<char>(in), {});
+  const std::vector<std::string> all = checkpoint_names();
+  for (const std::string& name : all) EXPECT_NE(guide.find("\n| " + name + " | yes | "), std::string::npos) << name;
+  size_t loads = 0;
+  for (size_t at = guide.find(" | yes | "); at != std::string::npos; at = guide.find(" | yes | ", at + 1)) ++loads;
+  EXPECT_EQ(loads, all.size());
+  EXPECT_NE(guide.find("Of 45 checkpoints that people run " + std::to_string(loads) + " load"), std::string::npos);
 }
 
 // The other way in which text halves are named, and names that their towers have.

@@ -196,7 +196,7 @@ int run_eval(const EvalArgs& args) {
     }
     if (tokens_of != c.plan.protocol) {
       const Progress progress("tokenize", 0, "");
-      tokens = loaded->tokenizer.encode(text, llm::protocol_encoding(c.plan.protocol));
+      tokens = loaded->tokenizer.encode(llm::protocol_text(c.plan.protocol, text), llm::protocol_encoding(c.plan.protocol));
       tokens_of = c.plan.protocol;
     }
     const std::optional<llm::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;

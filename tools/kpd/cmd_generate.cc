@@ -11,23 +11,15 @@
 #include "files.h"
 #include "generate_session.h"
 #include "kpd/io/file.h"
+#include "kpd/llm/text_file.h"
 #include "signals.h"
 
 namespace kpd::tool {
 namespace {
 
-// A text file's content as it is meant: lines end in a line feed, and the end of the last one, which editors put there, is not
-// the prompt's.
 std::string read_text(const std::string& path) {
   const io::MappedFile file = map_text(path);
-  std::string text;
-  text.reserve(file.bytes().size());
-  for (const uint8_t byte : file.bytes()) {
-    if (byte == '\n' && text.ends_with('\r')) text.pop_back();
-    text += static_cast<char>(byte);
-  }
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  return llm::prompt_of_file({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
 }
 
 // What stands on the command line alone; the model's path and the prompt are put where they belong.

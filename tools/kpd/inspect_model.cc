@@ -138,7 +138,8 @@ Json model_json(const std::string& path, const io::Weights& weights, const Overv
                            {"bos", id_json(*tokenizer, tokenizer->bos())},
                            {"eos", id_json(*tokenizer, tokenizer->eos())},
                            {"adds_bos", tokenizer->adds_bos()},
-                           {"chat_template", !tokenizer->chat_template().empty()}};
+                           {"chat_template", !tokenizer->chat_template().empty()},
+                           {"notes", Json(std::vector<std::string>(tokenizer->notes().begin(), tokenizer->notes().end()))}};
   }
   object["tensors"] = Json::array();
   for (const Shown& tensor : shown(weights)) {
@@ -169,6 +170,7 @@ void print_model(const std::string& path, const io::Weights& weights, const Over
     fmt::print("tokenizer of {} tokens, BOS {}{}, EOS {}, {}\n", tokenizer->vocabulary_size(), token(tokenizer->bos()),
                tokenizer->adds_bos() ? " (put first)" : "", token(tokenizer->eos()),
                tokenizer->chat_template().empty() ? "no chat template" : "a chat template");
+    for (const std::string& note : tokenizer->notes()) fmt::print("note: {}\n", note);
   } else if (o.description) {
     fmt::print("no tokenizer\n");
   }
