@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 from run_cli_tests import Skip, run_cases
 from terminal import BACKSPACE, CTRL_A, CTRL_C, CTRL_D, CTRL_E, LEFT, UP, Terminal
@@ -15,7 +16,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models" / 
 GGUF = FOLDER / "model.gguf"
 ANSWERED = json.loads((FOLDER / "expected.json").read_text())[3]
 GREEDY = ["--chat", "--arithmetic", "exact", "--temperature", "0"]
-PROMPT = r"\n(\x1b\[\?2004h)?> "  # libedit's with what asks for pastes to be marked
+PROMPT = r"(\n|\x1b\[\?2004h)> "  # libedit's with what asks for pastes to be marked
 ENDLESS = ["--ignore-eos", "--context-shift", "--max-tokens", 2**24]
 
 
@@ -103,14 +104,14 @@ def case_ctrl_c_at_the_prompt(t):
         assert terminal.end() == 130, terminal.text
 
 
-def case_two_ctrl_c_at_once_leave_the_terminal_as_it_was(t):
+def case_an_end_by_force_leaves_the_terminal_as_it_was(t):
     for _ in range(5):
         with converse(t) as terminal:
             terminal.expect(PROMPT)
-            terminal.send(CTRL_C * 2)
-            terminal.signal(signal.SIGINT)
-            terminal.signal(signal.SIGINT)
-            assert terminal.end() == 130, terminal.text
+            while terminal.process.poll() is None:  # many at once: one of them finds that the one before was not yet seen
+                terminal.signal(signal.SIGINT)
+                time.sleep(.001)
+            assert terminal.end() == 130, terminal.text  # looks at the terminal too
 
 
 def case_ctrl_c_drops_a_line(t):

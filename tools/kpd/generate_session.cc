@@ -146,9 +146,11 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
   while (same < held_.size() && same + 1 < prompt.size() && held_[same] == prompt[same]) ++same;
   cache_->crop(0, same);
   held_.resize(same);
-  options_.held = held_;
-  if (conversation_) options_.first_draw = n_drawn_;
   const auto rest = std::span(prompt).subspan(same);
+  // A seed's numbers are drawn once, whatever is asked again after /clear or when turns were dropped.
+  const uint64_t first_draw = std::max<uint64_t>(prompt.size(), next_draw_);
+  options_.held = std::span(prompt).first(same);
+  options_.first_draw = first_draw;
   Listener listener(rest.size(), options_.max_tokens, print);
   llm::Generated g;
   g.prompt_tokens = rest.size();
@@ -164,8 +166,9 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
     if (e.code() != ErrorCode::kCancelled) throw;
   }
   loaded_->model.set_tap({});
-  n_drawn_ += g.tokens + 1;  // the token that ended it was drawn too
   stdout_failed_ = listener.failed();
+  options_.held = {};
+  next_draw_ = first_draw + g.tokens + 1;
   held_ = prompt;
   held_.insert(held_.end(), g.token_ids.begin(), g.token_ids.end());
   // A shifted context no longer holds the conversation's start.

@@ -60,7 +60,7 @@ class Session {
   llm::GenerateOptions options_;
   std::unique_ptr<llm::KvCache> cache_;
   std::vector<llm::TokenId> held_;  // of the sequence in the cache
-  uint64_t n_drawn_ = 0;            // by the turns before: none of a seed's numbers serves twice
+  uint64_t next_draw_ = 0;          // the first random number that no answer has drawn yet
   std::string sampling_line_;
   const bool conversation_;
   bool stdout_failed_ = false;

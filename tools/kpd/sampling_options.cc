@@ -77,8 +77,7 @@ Sampling choose_sampling(const SamplingArgs& args, const OpenedModel& model, con
   const llm::SamplingDefaults defaults = llm::sampling_defaults(model.path, model.weights.gguf().get());
   Sampling s{args.over(defaults.options), ""};
   s.line = sampling_line(args, s.options, defaults.source);
-  if (!defaults.ignored.empty())
-    fmt::print(stderr, "note: the model's files ask for {}, which kpd does not do\n", defaults.ignored);
+  if (!defaults.ignored.empty()) s.line += fmt::format("; not done: {}", defaults.ignored);
   if (s.options.temperature == 0) return s;
   const std::optional<uint64_t> given = common.given_seed();
   s.options.seed = given ? *given : fresh_seed();
