@@ -201,13 +201,13 @@ int run_eval(const EvalArgs& args) {
     }
     const std::optional<llm::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;
     const auto windows = as_usage("--ctx", [&] { return llm::make_windows(c.plan, tokens, bos); });
-    Progress progress("eval", windows.size(), "windows");
+    std::optional<Progress> progress(std::in_place, "eval", windows.size(), "windows");
     const llm::Evaluation e =
         llm::evaluate(loaded->model, reference ? &reference->model : nullptr, c.plan, windows, [&](size_t) {
-          progress.tick();
+          progress->tick();
           return !interrupted();
         });
-    progress.clear();
+    progress.reset();
     if (args.common.json) {
       fmt::print("{}\n", to_json(c, e, arithmetic, threads).dump());
     } else if (format != Format::kText) {
