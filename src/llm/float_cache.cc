@@ -10,6 +10,12 @@
 namespace kpd::llm {
 namespace {
 
+// Room for n and as many more, and at first for a thousand: a list that grows by one a step is seldom laid anew.
+template <class T>
+void reserve_twice(std::vector<T>& list, size_t n) {
+  if (n > list.capacity()) list.reserve(std::max<size_t>(2 * n, 1024));
+}
+
 size_t blocks_for(size_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 }  // namespace
@@ -57,6 +63,8 @@ FloatCache::FloatCache(DType dtype, std::span<const CacheLayer> layers, size_t c
   pool_ = BlockPool(offset, blocks_for(capacity));
 }
 
+uint64_t FloatCache::bytes_for(size_t tokens) const { return blocks_for(tokens) * pool_.block_bytes(); }
+
 std::string FloatCache::spec() const { return dtype_ == DType::kFloat32 ? "f32" : dtype_ == DType::kFloat16 ? "f16" : "bf16"; }
 
 size_t FloatCache::head_offset(size_t layer, size_t head) const {
@@ -88,8 +96,8 @@ void FloatCache::own_block(Sequence& s, size_t index) {
 }
 
 // Copies that must be made so that each sequence that writes to a shared block has it alone: `written` names the block once a
-// writer. Where all its holders write, the last of them keeps it.
-size_t FloatCache::n_copies(std::vector<uint32_t> written) const {
+// writer, and is put in order. Where all its holders write, the last of them keeps it.
+size_t FloatCache::n_copies(std::vector<uint32_t>& written) const {
   std::sort(written.begin(), written.end());
   size_t n = 0;
   for (size_t i = 0, end; i < written.size(); i = end) {
@@ -103,8 +111,10 @@ size_t FloatCache::n_copies(std::vector<uint32_t> written) const {
 void FloatCache::begin(const CacheBatch& batch) {
   drop_pending();
   size_t needed = 0;
-  std::vector<uint32_t> written;  // shared blocks, once a writer
-  std::vector<SequenceId> seen;
+  std::vector<uint32_t>& written = scratch_.written;
+  std::vector<SequenceId>& seen = scratch_.seen;
+  written.clear();
+  seen.clear();
   for (const CacheBatch::Part& part : batch.parts) {
     if (std::find(seen.begin(), seen.end(), part.sequence) != seen.end()) {
       fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, " is in the batch twice");
@@ -123,13 +133,15 @@ void FloatCache::begin(const CacheBatch& batch) {
     if (!part.positions.empty() && length % kBlockTokens != 0 && pool_.shared(it->second.blocks.back()))
       written.push_back(it->second.blocks.back());
   }
-  pool_.require(needed + n_copies(std::move(written)));
+  pool_.require(needed + n_copies(written));
   size_t row = 0;
   for (const CacheBatch::Part& part : batch.parts) {
     Sequence& s = sequences_[part.sequence];
     const size_t n = part.positions.size();
     if (n > 0 && s.length % kBlockTokens != 0) own_block(s, s.blocks.size() - 1);
+    reserve_twice(s.blocks, blocks_for(s.length + n));
     while (s.blocks.size() < blocks_for(s.length + n)) s.blocks.push_back(pool_.take());
+    reserve_twice(s.positions, s.length + n);
     s.positions.insert(s.positions.end(), part.positions.begin(), part.positions.end());
     pending_.push_back({&s, row, n});
     row += n;

@@ -56,17 +56,15 @@ void check_cache(const ModelDescription& d, const KvCache& cache) {
   }
 }
 
-RopeAngles make_angles(const RopeDescription& rope, const BatchRows& rows, size_t planned_context) {
+void make_angles(const RopeDescription& rope, const BatchRows& rows, size_t planned_context, RopeTable& table,
+                 RopeAngles& angles) {
   const size_t half = rope.n_rotated / 2, n_rows = rows.positions.size();
-  RopeAngles angles;
   angles.cosines.resize(n_rows * half);
   angles.sines.resize(n_rows * half);
-  RopeFrequencies frequencies;
-  size_t made_for = 0;
   for (size_t r = 0; r < n_rows; ++r) {
     const size_t context = std::max(planned_context, static_cast<size_t>(rows.contexts[r]));
-    if (r == 0 || context != made_for) frequencies = rope_frequencies(rope, context);
-    made_for = context;
+    if (context != table.context) table = {context, rope_frequencies(rope, context)};
+    const RopeFrequencies& frequencies = table.frequencies;
     for (size_t i = 0; i < half; ++i) {
       // The angle is a float product, as in transformers; its cosine is rounded once.
       const double angle = static_cast<float>(rows.positions[r]) * frequencies.radians[i];
@@ -74,7 +72,62 @@ RopeAngles make_angles(const RopeDescription& rope, const BatchRows& rows, size_
       angles.sines[r * half + i] = static_cast<float>(std::sin(angle)) * frequencies.attention_factor;
     }
   }
-  return angles;
+}
+
+// Rows of the part that want logits; its first row is `first`.
+void add_wanted(const BatchPart& part, size_t first, std::vector<uint32_t>& wanted) {
+  const size_t n = part.tokens.size();
+  if (part.want == BatchPart::Want::kList) {
+    for (size_t least = 0; const uint32_t i : part.rows) {
+      if (i >= n) fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": logits of row ", i, " of ", n);
+      if (i < least)
+        fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": rows ", least - 1, ", ", i, " do not ascend");
+      least = i + size_t{1};
+      wanted.push_back(static_cast<uint32_t>(first) + i);
+    }
+    return;
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (part.want == BatchPart::Want::kAll || (part.want == BatchPart::Want::kLast && i + 1 == n))
+      wanted.push_back(static_cast<uint32_t>(first + i));
+  }
+}
+
+// The batch in rows; what `rows` and `tables` have room for is not allocated again.
+void lay_out(const ModelDescription& d, size_t planned_context, std::span<const BatchPart> batch, const KvCache& cache,
+             BatchRows& rows, std::vector<RopeTable>& tables) {
+  check_cache(d, cache);
+  size_t n_rows = 0;
+  for (const BatchPart& part : batch) n_rows += part.tokens.size();
+  rows.tokens.clear();
+  rows.positions.clear();
+  rows.contexts.clear();
+  rows.wanted.clear();
+  rows.cache.parts.clear();
+  rows.positions.reserve(n_rows);  // the cache's spans point into it
+  for (const BatchPart& part : batch) {
+    const size_t first = rows.tokens.size(), n = part.tokens.size();
+    if (!part.positions.empty() && part.positions.size() != n) {
+      fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": ", part.positions.size(), " positions for ", n,
+           " tokens");
+    }
+    const int32_t next = cache.next_position(part.sequence);
+    for (size_t i = 0; i < n; ++i) {
+      check_token(d, part.tokens[i]);
+      rows.tokens.push_back(part.tokens[i]);
+      const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
+      if (position < 0 || position > kMaxPosition)
+        fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
+      rows.positions.push_back(static_cast<int32_t>(position));
+    }
+    if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
+    rows.cache.parts.push_back({part.sequence, std::span(rows.positions.data() + first, n)});
+    add_wanted(part, first, rows.wanted);
+  }
+  if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
+  rows.angles.resize(d.ropes.size());
+  tables.resize(d.ropes.size());
+  for (size_t i = 0; i < d.ropes.size(); ++i) make_angles(d.ropes[i], rows, planned_context, tables[i], rows.angles[i]);
 }
 
 }  // namespace
@@ -103,24 +156,20 @@ Model::~Model() = default;
 const ModelDescription& Model::description() const { return parts_->description; }
 Arithmetic Model::arithmetic() const { return parts_->arithmetic; }
 int Model::n_threads() const { return parts_->n_threads; }
-uint64_t Model::file_bytes() const { return parts_->weights.bytes(); }
+uint64_t Model::file_bytes() const { return parts_->file_bytes; }
 const std::string& Model::fingerprint() const { return parts_->fingerprint; }
 void Model::set_tap(Tap tap) { parts_->tap = std::move(tap); }
 void Model::set_planned_context(size_t n_positions) { parts_->planned_context = n_positions; }
 size_t Model::planned_context() const { return parts_->planned_context; }
 
 uint64_t Model::memory_bytes() const {
-  uint64_t sum = parts_->head.bytes();
+  uint64_t sum = parts_->head.bytes() + parts_->embedding_bytes.size();
   for (const LayerParts& layer : parts_->layers)
     sum += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
   return sum;
 }
 
-uint64_t Model::n_parameters() const {
-  uint64_t sum = 0;
-  for (const io::WeightEntry& e : parts_->weights.tensors()) sum += e.count();
-  return sum;
-}
+uint64_t Model::n_parameters() const { return parts_->n_parameters; }
 
 std::vector<CacheLayer> Model::cache_layers() const {
   const ModelDescription& d = parts_->description;
@@ -134,55 +183,22 @@ std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacit
 }
 
 BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) const {
-  const ModelDescription& d = parts_->description;
-  check_cache(d, cache);
   BatchRows rows;
-  size_t n_rows = 0;
-  for (const BatchPart& part : batch) n_rows += part.tokens.size();
-  rows.positions.reserve(n_rows);  // the cache's spans point into it
-  for (const BatchPart& part : batch) {
-    const size_t first = rows.tokens.size(), n = part.tokens.size();
-    if (!part.positions.empty() && part.positions.size() != n) {
-      fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": ", part.positions.size(), " positions for ", n,
-           " tokens");
-    }
-    const int32_t next = cache.next_position(part.sequence);
-    for (size_t i = 0; i < n; ++i) {
-      check_token(d, part.tokens[i]);
-      rows.tokens.push_back(part.tokens[i]);
-      const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
-      if (position < 0 || position > kMaxPosition)
-        fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
-      rows.positions.push_back(static_cast<int32_t>(position));
-    }
-    if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
-    rows.cache.parts.push_back({part.sequence, std::span(rows.positions.data() + first, n)});
-    for (size_t i = 0; i < n; ++i) {
-      if (part.want == BatchPart::Want::kAll || (part.want == BatchPart::Want::kLast && i + 1 == n))
-        rows.wanted.push_back(static_cast<uint32_t>(first + i));
-    }
-    if (part.want == BatchPart::Want::kList) {
-      for (size_t least = 0; const uint32_t i : part.rows) {
-        if (i >= n) fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": logits of row ", i, " of ", n);
-        if (i < least)
-          fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": rows ", least - 1, ", ", i, " do not ascend");
-        least = i + size_t{1};
-        rows.wanted.push_back(static_cast<uint32_t>(first) + i);
-      }
-    }
-  }
-  if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
-  for (const RopeDescription& rope : d.ropes) rows.angles.push_back(make_angles(rope, rows, parts_->planned_context));
+  std::vector<RopeTable> tables;
+  lay_out(parts_->description, parts_->planned_context, batch, cache, rows, tables);
   return rows;
 }
 
 void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
   const ModelDescription& d = parts_->description;
   const WeightSource& table = parts_->embedding;
+  thread_local std::vector<uint8_t> stored;
   for (size_t r = 0; r < tokens.size(); ++r) {
     check_token(d, tokens[r]);
     float* row = hidden + r * d.d_model;
-    quant::dequantize_blocks(table.type, {table.rows[static_cast<size_t>(tokens[r])], table.row_bytes()}, 0, {row, d.d_model});
+    const uint8_t* bytes = nullptr;
+    table.gather(static_cast<size_t>(tokens[r]), 1, stored, &bytes);
+    quant::dequantize_blocks(table.type, {bytes, table.row_bytes()}, 0, {row, d.d_model});
     if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
   }
 }
@@ -203,13 +219,14 @@ class LayerRun {
 
   void attention(KvCache& cache) {
     const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim;
-    float* normed = norm_rows(layer_.attention_norm);
+    const float* normed = norm_rows(layer_.attention_norm);
     float* q = p_.workspace.floats(kQuerySlot, n_ * n_q);
     float* k = p_.workspace.floats(kKeySlot, n_ * n_kv);
     float* v = p_.workspace.floats(kValueSlot, n_ * n_kv);
     run(LinearSite::kQkv, layer_.qkv, normed, d_.d_model, {q, k, v});
     turn(q, d_.n_heads, layer_.query_norm);
     turn(k, d_.n_kv_heads, layer_.key_norm);
+    if (d_.temperature_scale != 0) heat(q, n_q);
     float* attended = p_.workspace.floats(kAttended, n_ * n_q);
     cache.attend(index_, q, k, v, attended, {d_.n_heads, d_.attention_scale, d_.attention_softcap, d_.layers[index_].window});
     float* result = p_.workspace.floats(kResult, n_ * d_.d_model);
@@ -218,7 +235,7 @@ class LayerRun {
   }
 
   void mlp() {
-    float* normed = norm_rows(layer_.mlp_norm);
+    const float* normed = norm_rows(layer_.mlp_norm);
     float* gate = p_.workspace.floats(kGateSlot, n_ * d_.d_ff);
     float* up = p_.workspace.floats(kUpSlot, n_ * d_.d_ff);
     run(LinearSite::kGateUp, layer_.gate_up, normed, d_.d_model, {gate, up});
@@ -233,7 +250,9 @@ class LayerRun {
   }
 
  private:
-  float* norm_rows(const std::vector<float>& weight) {
+  // The rows themselves where the family norms none.
+  const float* norm_rows(const std::vector<float>& weight) {
+    if (weight.empty()) return hidden_;
     float* normed = p_.workspace.floats(kNormed, n_ * d_.d_model);
     for_rows(n_, p_.n_threads, [&](size_t r) {
       kernels::rms_norm(hidden_ + r * d_.d_model, weight.data(), d_.d_model, d_.norm_eps, normed + r * d_.d_model);
@@ -246,15 +265,27 @@ class LayerRun {
     group.run(x, n_, std::span<float* const>(outs.begin(), outs.size()), p_.workspace, p_.n_threads);
   }
 
-  // Norm of each head, where the family has it, then the rotation.
+  // Queries of later positions count for more: one factor for each run of temperature_length positions.
+  void heat(float* q, size_t n_q) {
+    for (size_t r = 0; r < n_; ++r) {
+      const auto runs = static_cast<size_t>(rows_.positions[r]) / d_.temperature_length;
+      if (runs == 0) continue;
+      kernels::scale(q + r * n_q, n_q, 1 + d_.temperature_scale * std::log(1 + static_cast<float>(runs)));
+    }
+  }
+
+  // Norm of each head or of all, where the family has it, then the rotation.
   void turn(float* x, size_t n_heads, const std::vector<float>& norm) {
     const int rope = d_.layers[index_].rope;
     const RopeAngles* angles = rope < 0 ? nullptr : &rows_.angles[static_cast<size_t>(rope)];
     const size_t half = rope < 0 ? 0 : d_.ropes[static_cast<size_t>(rope)].n_rotated / 2;
+    const bool whole = d_.qk_norm_whole, by_head = !norm.empty() && !whole;
     for_rows(n_, p_.n_threads, [&](size_t r) {
+      float* row = x + r * n_heads * d_.head_dim;
+      if (whole) kernels::rms_norm(row, norm.data(), n_heads * d_.head_dim, d_.norm_eps, row);
       for (size_t h = 0; h < n_heads; ++h) {
-        float* head = x + (r * n_heads + h) * d_.head_dim;
-        if (!norm.empty()) kernels::rms_norm(head, norm.data(), d_.head_dim, d_.norm_eps, head);
+        float* head = row + h * d_.head_dim;
+        if (by_head) kernels::rms_norm(head, norm.data(), d_.head_dim, d_.norm_eps, head);
         if (angles != nullptr)
           kernels::rotate_halves(head, angles->cosines.data() + r * half, angles->sines.data() + r * half, half);
       }
@@ -265,6 +296,7 @@ class LayerRun {
     for_rows(n_, p_.n_threads, [&](size_t r) {
       float* row = result + r * d_.d_model;
       if (!post_norm.empty()) kernels::rms_norm(row, post_norm.data(), d_.d_model, d_.norm_eps, row);
+      if (d_.residual_scale != 1) kernels::scale(row, d_.d_model, d_.residual_scale);
       kernels::add(hidden_ + r * d_.d_model, row, d_.d_model);
     });
   }
@@ -297,6 +329,9 @@ void Model::head(const float* hidden, size_t n_rows, float* logits) {
   if (p.tap) p.tap(d.n_layers, LinearSite::kHead, normed, n_rows, d.d_model);
   float* const outs[] = {logits};
   p.head.run(normed, n_rows, outs, p.workspace, p.n_threads);
+  if (d.logit_scale != 1)
+    for_rows(n_rows, p.n_threads,
+             [&](size_t r) { kernels::scale(logits + r * d.n_vocabulary, d.n_vocabulary, d.logit_scale); });
   if (d.logit_softcap > 0) {
     for_rows(n_rows, p.n_threads,
              [&](size_t r) { kernels::soft_cap(logits + r * d.n_vocabulary, d.n_vocabulary, d.logit_softcap); });
@@ -306,7 +341,8 @@ void Model::head(const float* hidden, size_t n_rows, float* logits) {
 std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache& cache) {
   Parts& p = *parts_;
   const ModelDescription& d = p.description;
-  const BatchRows rows = plan(batch, cache);
+  BatchRows& rows = p.rows;
+  lay_out(d, p.planned_context, batch, cache, rows, p.rope_tables);
   cache.begin(rows.cache);
   p.reached_context = static_cast<size_t>(*std::max_element(rows.contexts.begin(), rows.contexts.end()));
   float* hidden = p.workspace.floats(kHidden, rows.tokens.size() * d.d_model);

@@ -73,9 +73,11 @@ class KvCache {
 
   // What it was made for: Model::plan() refuses a cache of other shapes. The same for as long as the cache lives.
   virtual std::span<const CacheLayer> layers() const = 0;
-  virtual uint64_t bytes() const = 0;    // allocated
-  virtual std::string spec() const = 0;  // "f16"
-  virtual size_t capacity() const = 0;   // tokens, over all sequences
+  virtual uint64_t bytes() const = 0;                   // allocated
+  virtual uint64_t capacity_bytes() const = 0;          // bytes() when all of its capacity is used
+  virtual uint64_t bytes_for(size_t tokens) const = 0;  // of a sequence of so many tokens that shares none
+  virtual std::string spec() const = 0;                 // "f16"
+  virtual size_t capacity() const = 0;                  // tokens, over all sequences
 };
 
 inline constexpr uint64_t kMaxCacheTokens = uint64_t{1} << 38;
