@@ -27,6 +27,12 @@ struct EncodeOptions {
   bool parse_special = true;  // text that spells a special token ("<|im_start|>") becomes that token
 };
 
+// The bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin, end;
+  bool operator==(const TextRange&) const = default;
+};
+
 // Immutable after construction; all const members are thread-safe. One that was moved from can only be destroyed or assigned
 // to.
 class Tokenizer {
@@ -46,6 +52,10 @@ class Tokenizer {
 
   // Malformed UTF-8 is replaced as Hugging Face's from_utf8_lossy does (U+FFFD).
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // The same for a prompt that a template made, without what the tokenizer adds by itself. Special tokens are read in what is
+  // not `foreign` alone: never in, into or out of those bytes, which are someone else's. `foreign` is ascending and disjoint;
+  // text that spells no special token becomes the ids that encode(text, {false, true}) gives.
+  std::vector<TokenId> encode(std::string_view text, std::span<const TextRange> foreign) const;
   // Ids out of range are refused: Error(kInvalidArgument). skip_special leaves special tokens out.
   std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
 
