@@ -17,7 +17,7 @@ kpd=${KPD:-$(dirname "$(readlink -f "$0")")/../build/release/bin/kpd}
 images() {
   local codec seed
   for codec in float32 eden:bits=1 eden:bits=4 eden:bits=2 eden:bits=0.5 eden:bits=0.1 eden:bits=1,code=entropy eden:bits=1,allocate=energy \
-    eden:bits=1,join=0 hadamard-sq:bits=1 hadamard-sq:bits=0.1 kashin-sq:bits=1 qsgd:bits=4,norm=max,code=fixed sq:bits=4,block=64; do
+    eden:bits=1,join=0 hadamard-sq:bits=1 hadamard-sq:bits=0.1 kashin-sq:bits=1 qsgd:bits=4,norm=max,code=fixed sq:bits=4,block=128; do
     echo "1 $codec"
   done
   for seed in 2 3; do

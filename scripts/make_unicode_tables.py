@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes src/llm/unicode_tables.cc: what the Hugging Face `tokenizers` package takes for a letter, a number, a digit and a word
-character, and its canonical normalisation.
+"""Writes src/llm/unicode_tables.cc: what the Hugging Face `tokenizers` package takes for a letter, a number, a digit, a word
+character and punctuation, and its canonical normalisation.
 
     python3 scripts/make_unicode_tables.py > src/llm/unicode_tables.cc
 
@@ -24,6 +24,11 @@ def of_regex(pattern):
 
 def digits():
     split = pre_tokenizers.Digits(individual_digits=True)
+    return [c for c in CHARS if len(split.pre_tokenize_str("a" + chr(c))) == 2]
+
+
+def punctuation():
+    split = pre_tokenizers.Punctuation()
     return [c for c in CHARS if len(split.pre_tokenize_str("a" + chr(c))) == 2]
 
 
@@ -77,7 +82,7 @@ def main():
     print("namespace kpd::llm {\n")
     print("// clang-format off")
     for name, chars in (("kLetters", of_regex(r"\p{L}")), ("kNumbers", of_regex(r"\p{N}")), ("kSpaces", of_regex(r"\s")),
-                        ("kDigits", digits()), ("kWordChars", word_chars())):
+                        ("kDigits", digits()), ("kWordChars", word_chars()), ("kPunctuations", punctuation())):
         emit("CharRange", name, ranges(chars))
 
     classes = [[c, combining_class(c)] for c in CHARS if combining_class(c)]

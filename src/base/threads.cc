@@ -9,12 +9,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "base/cpu_quota.h"
 
 namespace kpd {
 namespace {
@@ -221,10 +225,13 @@ Pool& pool() {
 }  // namespace
 
 int hardware_threads() {
+  // Read once: it takes some files of the kernel, and a pool of another size in the middle of a run helps nobody.
+  static const double quota = cpu_quota("").value_or(kMaxThreads);
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int processors = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+                                                                      : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(processors, static_cast<int>(std::min<double>(std::ceil(quota), kMaxThreads))));
 }
 
 void parallel_for(size_t n_tasks, int n_threads, const std::function<void(size_t task, int worker)>& fn) {

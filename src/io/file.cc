@@ -170,20 +170,42 @@ void remove_unfinished_files() noexcept {
 MappedFile::~MappedFile() {
   forget_mapping(slot_);
   if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
+  if (fd_ >= 0) close(fd_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       slot_(std::exchange(other.slot_, -1)),
+      fd_(std::exchange(other.fd_, -1)),
       name_(std::move(other.name_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(slot_, other.slot_);
+  std::swap(fd_, other.fd_);
   std::swap(name_, other.name_);
   return *this;
+}
+
+void MappedFile::read(size_t offset, std::span<uint8_t> to) const {
+  if (offset > size_ || to.size() > size_ - offset)
+    fail(ErrorCode::kInvalidArgument, printable_path(name_), ": read beyond its ", size_, " bytes");
+  if (fd_ < 0) {
+    if (!to.empty()) std::memcpy(to.data(), data_ + offset, to.size());
+    return;
+  }
+  while (!to.empty()) {
+    const ssize_t n = pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(ErrorCode::kIo, printable_path(name_), ": cannot read at byte ", offset, ": ", reason(errno));
+    if (n == 0)
+      fail(ErrorCode::kIo, printable_path(name_), ": ends at byte ", offset, ", expected ", size_,
+           " bytes: it became shorter while it was in use");
+    offset += static_cast<size_t>(n);
+    to = to.subspan(static_cast<size_t>(n));
+  }
 }
 
 void MappedFile::map(int fd, size_t size) {
@@ -245,15 +267,16 @@ MappedFile map_input(const std::string& path, const std::string& spool_folder) {
   return mapped;
 }
 
-MappedFile map_file(const std::string& path) {
+MappedFile map_file(const std::string& path, Handle handle) {
   // Not blocking: opening a pipe that nobody writes would wait for ever.
-  const FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat info;
   if (file.fd < 0 || fstat(file.fd, &info) != 0) fail(ErrorCode::kIo, printable_path(path), ": cannot open: ", reason(errno));
   if (!S_ISREG(info.st_mode)) fail(ErrorCode::kIo, printable_path(path), ": is ", kind_of(info.st_mode), ", expected a file");
   MappedFile mapped;
   mapped.name_ = path;
   mapped.map(file.fd, static_cast<size_t>(info.st_size));
+  if (handle == Handle::kKeep) mapped.fd_ = std::exchange(file.fd, -1);
   return mapped;
 }
 

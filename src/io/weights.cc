@@ -80,7 +80,7 @@ void add_safetensors(MappedFile file, const std::string& path, const Limits& lim
 }
 
 void add_file(const std::string& path, const Limits& limits, Parts& parts) {
-  MappedFile file = map_file(path);
+  MappedFile file = map_file(path, Handle::kKeep);
   if (looks_like_gguf(file.bytes())) {
     add_gguf(std::move(file), path, limits, parts);
   } else if (has_extension(path, ".gguf")) {
@@ -110,7 +110,7 @@ void add_shards(const fs::path& folder, const Limits& limits, Parts& parts) {
            "' is missing, expected it in the same folder");
     }
     const size_t before = parts.tensors.size(), others_before = parts.others.size();
-    add_safetensors(map_file(path), path, limits, parts);
+    add_safetensors(map_file(path, Handle::kKeep), path, limits, parts);
     const auto hold = [&](const auto& tensor) {
       const auto [it, fresh] = held.emplace(tensor.name, parts.files.size() - 1);
       if (!fresh) {
@@ -195,6 +195,15 @@ uint64_t Weights::bytes() const {
   uint64_t sum = 0;
   for (const WeightEntry& tensor : tensors_) sum += tensor.bytes.size();
   return sum;
+}
+
+void Weights::read(const uint8_t* from, std::span<uint8_t> to) const {
+  const auto begin = reinterpret_cast<uintptr_t>(from);
+  for (const MappedFile& file : files_) {
+    const auto first = reinterpret_cast<uintptr_t>(file.bytes().data());
+    if (begin >= first && begin + to.size() <= first + file.bytes().size()) return file.read(begin - first, to);
+  }
+  fail(ErrorCode::kInvalidArgument, name_, ": these bytes are none of its weights");
 }
 
 void Weights::drop_pages(const WeightEntry& tensor) const {

@@ -97,6 +97,9 @@ std::span<const std::string_view> ChatTemplate::names() { return built_in_chat_n
 ChatTemplate ChatTemplate::of_model(const Tokenizer& tokenizer) {
   if (tokenizer.chat_template().empty()) {
     std::string known;
+    for (const NamedTemplate& t : tokenizer.named_chat_templates()) known += str(known.empty() ? "" : ", ", t.name);
+    if (!known.empty())
+      fail(ErrorCode::kUnsupported, "the model brings several chat templates (", known, ") and none is the default; name one");
     for (const std::string_view n : names()) known += str(known.empty() ? "" : ", ", n);
     fail(ErrorCode::kUnsupported, "the model brings no chat template; name the one that it was trained with (", known,
          "), give a file, or a finished prompt");

@@ -11,24 +11,83 @@
 namespace kpd::llm {
 namespace {
 
-// SmolLM, SmolLM2 and TinyLlama are "llama" in their files.
-constexpr std::array<Family, 8> kFamilies = {{
+// SmolLM, SmolLM2, TinyLlama, Falcon 3 and many others are "llama" in their files.
+constexpr std::array<Family, 15> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .gguf = "llama", .interleaved_gguf = true},
     // Mistral's GGUF files call themselves llama.
     {.name = "mistral",
      .architecture = "MistralForCausalLM",
      .gguf = "mistral",
+     .model_type = "mistral",
      .interleaved_gguf = true,
-     .windows = WindowRule::kAll},
+     .windows = WindowRule::kAll,
+     .defaults = {.window = 4096,
+                  .context = 131072,
+                  .n_layers = 32,
+                  .d_model = 4096,
+                  .n_heads = 32,
+                  .n_kv_heads = 8,
+                  .d_ff = 14336,
+                  .n_vocabulary = 32000}},
+    {.name = "ministral",
+     .architecture = "MinistralForCausalLM",
+     .gguf = "",
+     .model_type = "ministral",
+     .windows = WindowRule::kAll,
+     .defaults = {.window = 4096,
+                  .context = 131072,
+                  .n_layers = 32,
+                  .d_model = 4096,
+                  .n_heads = 32,
+                  .n_kv_heads = 8,
+                  .d_ff = 14336,
+                  .n_vocabulary = 32000}},
+    {.name = "ministral3",
+     .architecture = "Ministral3ForCausalLM",
+     .gguf = "mistral3",
+     .model_type = "ministral3",
+     .interleaved_gguf = true,
+     .temperature = true,
+     .windows = WindowRule::kAll,
+     .defaults = {.norm_eps = 1e-5,
+                  .head_dim = 128,
+                  .context = 262144,
+                  .n_layers = 34,
+                  .d_model = 4096,
+                  .n_heads = 32,
+                  .n_kv_heads = 8,
+                  .d_ff = 14336,
+                  .n_vocabulary = 131072,
+                  .rope = R"({"rope_type": "yarn", "rope_theta": 1e6, "factor": 16, "original_max_position_embeddings": 16384,
+                              "mscale": 1, "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1})"}},
     {.name = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
      .gguf = "smollm3",
      .interleaved_gguf = true,
      .unrotated_layers = true,
      .tied = true,
-     .windows = WindowRule::kOptional},
-    {.name = "qwen2", .architecture = "Qwen2ForCausalLM", .gguf = "qwen2", .qkv_bias = true, .windows = WindowRule::kOptional},
-    {.name = "qwen3", .architecture = "Qwen3ForCausalLM", .gguf = "qwen3", .qk_norm = true, .windows = WindowRule::kOptional},
+     .windows = WindowRule::kUnrotated,
+     .defaults = {.theta = 2e6, .context = 32768}},
+    {.name = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .gguf = "qwen2",
+     .qkv_bias = true,
+     .windows = WindowRule::kOptional,
+     .defaults = {.window = 4096, .context = 32768}},
+    {.name = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .gguf = "qwen3",
+     .qk_norm = true,
+     .windows = WindowRule::kOptional,
+     .defaults = {.head_dim = 128, .window = 4096, .context = 32768}},
+    {.name = "gemma",
+     .architecture = "GemmaForCausalLM",
+     .gguf = "gemma",
+     .norm_plus_one = true,
+     .scaled_embedding = true,
+     .tied = true,
+     .activation = Activation::kGeluTanh,
+     .defaults = {.head_dim = 256, .context = 8192}},
     {.name = "gemma2",
      .architecture = "Gemma2ForCausalLM",
      .gguf = "gemma2",
@@ -37,28 +96,147 @@ constexpr std::array<Family, 8> kFamilies = {{
      .scaled_embedding = true,
      .tied = true,
      .windows = WindowRule::kAlternate,
-     .activation = Activation::kGeluTanh},
+     .activation = Activation::kGeluTanh,
+     .defaults =
+         {.head_dim = 256, .window = 4096, .context = 8192, .query_scalar = 256, .attention_softcap = 50, .logit_softcap = 30}},
     {.name = "gemma3",
      .architecture = "Gemma3ForCausalLM",
      .gguf = "gemma3",
+     .model_type = "gemma3_text",
      .qk_norm = true,
      .post_norms = true,
      .norm_plus_one = true,
      .scaled_embedding = true,
+     .two_ropes = true,
      .tied = true,
      .windows = WindowRule::kPattern,
-     .activation = Activation::kGeluTanh},
-    {.name = "phi3", .architecture = "Phi3ForCausalLM", .gguf = "phi3", .fused = true, .windows = WindowRule::kAll},
+     .activation = Activation::kGeluTanh,
+     .defaults = {.theta = 1e6,
+                  .head_dim = 256,
+                  .window = 4096,
+                  .context = 131072,
+                  .query_scalar = 256,
+                  .n_layers = 26,
+                  .d_model = 2304,
+                  .n_heads = 8,
+                  .n_kv_heads = 4,
+                  .d_ff = 9216,
+                  .n_vocabulary = 262208}},
+    {.name = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .gguf = "phi3",
+     .fused_qkv = true,
+     .fused_gate_up = true,
+     .windows = WindowRule::kAll,
+     .defaults = {.norm_eps = 1e-5, .context = 4096}},
+    {.name = "granite", .architecture = "GraniteForCausalLM", .gguf = "granite", .multipliers = true, .interleaved_gguf = true},
+    // The dense ones of Granite 4; their GGUF files are those of granite.
+    {.name = "granite4",
+     .architecture = "GraniteMoeHybridForCausalLM",
+     .gguf = "",
+     .multipliers = true,
+     .fused_gate_up = true,
+     .shared_mlp = true},
+    // GGUF's olmo2 are OLMo 2 and 3; those of OLMo 3 have windows.
+    {.name = "olmo2",
+     .architecture = "Olmo2ForCausalLM",
+     .gguf = "olmo2",
+     .qk_norm = true,
+     .qk_norm_whole = true,
+     .pre_norms = false,
+     .post_norms = true,
+     .windows = WindowRule::kNone,
+     .pattern = 4,
+     .defaults = {.norm_eps = 1e-5}},
+    {.name = "olmo3",
+     .architecture = "Olmo3ForCausalLM",
+     .gguf = "",
+     .qk_norm = true,
+     .qk_norm_whole = true,
+     .pre_norms = false,
+     .post_norms = true,
+     .two_ropes = true,
+     .windows = WindowRule::kPattern,
+     .pattern = 4,
+     .defaults = {.norm_eps = 1e-5, .theta = 5e5, .window = 4096}},
 }};
+
+// What other models are, by a part of their class's or their file's name in lower case; the first that fits.
+struct LeftOut {
+  std::string_view part, what;
+};
+constexpr std::array<LeftOut, 39> kLeftOut = {{
+    {"moe", "a mixture of experts"},
+    {"mixtral", "a mixture of experts"},
+    {"deepseek", "a mixture of experts with latent attention"},
+    {"gptoss", "a mixture of experts"},
+    {"gpt-oss", "a mixture of experts"},
+    {"llama4", "a mixture of experts"},
+    {"dbrx", "a mixture of experts"},
+    {"arctic", "a mixture of experts"},
+    {"grok", "a mixture of experts"},
+    {"minimax", "a mixture of experts"},
+    {"kimi", "a mixture of experts"},
+    {"mistral4", "a mixture of experts"},
+    {"dots1", "a mixture of experts"},
+    {"lfm2", "a hybrid of convolutions and attention"},
+    {"qwen3next", "a hybrid of linear and full attention"},
+    {"qwen3_5", "a hybrid of linear and full attention"},
+    {"qwen35", "a hybrid of linear and full attention"},
+    {"hybrid", "a hybrid of state spaces and attention"},
+    {"jamba", "a hybrid of state spaces and attention"},
+    {"zamba", "a hybrid of state spaces and attention"},
+    {"bamba", "a hybrid of state spaces and attention"},
+    {"falconh1", "a hybrid of state spaces and attention"},
+    {"falcon-h1", "a hybrid of state spaces and attention"},
+    {"nemotronh", "a hybrid of state spaces and attention"},
+    {"nemotron_h", "a hybrid of state spaces and attention"},
+    {"mamba", "a state-space model"},
+    {"rwkv", "a recurrent model"},
+    {"gemma3n", "a model with embeddings of its own in every layer"},
+    {"gemma-embedding", "an embedding model"},
+    {"bert", "an encoder"},
+    {"t5", "an encoder and decoder"},
+    {"bart", "an encoder and decoder"},
+    {"whisper", "a speech model"},
+    {"clip", "an image encoder"},
+    {"forsequenceclassification", "a classifier"},
+    {"fortokenclassification", "a classifier"},
+    {"forconditionalgeneration", "a model for images or sound beside text whose text half kpd does not know"},
+    {"qwen2vl", "a model for images and text whose text half kpd does not know"},
+    {"qwen3vl", "a model for images and text whose text half kpd does not know"},
+}};
+
+std::string lower(std::string_view text) {
+  std::string low(text);
+  for (char& c : low) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return low;
+}
 
 const Family& find_family(std::string_view architecture, std::string_view file, const char* Family::*name) {
   std::string known;
   for (const Family& family : kFamilies) {
-    if (architecture == family.*name) return family;
-    known += str(known.empty() ? "" : ", ", family.*name);
+    const std::string_view candidate = family.*name;
+    if (candidate.empty()) continue;
+    if (architecture == candidate) return family;
+    known += str(known.empty() ? "" : ", ", candidate);
+  }
+  const std::string low = lower(architecture.substr(0, 80));
+  for (const LeftOut& other : kLeftOut) {
+    if (low.find(other.part) != std::string::npos) {
+      fail(ErrorCode::kUnsupported, file, ": ", architecture.substr(0, 80), " is ", other.what, "; kpd reads ", known);
+    }
   }
   fail(ErrorCode::kUnsupported, file, ": the architecture '", architecture.substr(0, 80), "' is unknown; kpd reads ", known);
 }
+
+struct Composite {
+  std::string_view architecture, usual;
+};
+constexpr std::array<Composite, 2> kComposites = {
+    {{"Gemma3ForConditionalGeneration", "gemma3_text"}, {"Mistral3ForConditionalGeneration", "mistral"}}};
 
 }  // namespace
 
@@ -68,6 +246,24 @@ const Family& family_of_architecture(std::string_view architecture, std::string_
 
 const Family& family_of_gguf(std::string_view architecture, std::string_view file) {
   return find_family(architecture, file, &Family::gguf);
+}
+
+bool is_composite(std::string_view architecture, std::string_view& usual) {
+  for (const Composite& composite : kComposites) {
+    if (composite.architecture != architecture) continue;
+    usual = composite.usual;
+    return true;
+  }
+  return false;
+}
+
+const Family& family_of_text_half(std::string_view model_type, std::string_view file) {
+  return find_family(model_type, file, &Family::model_type);
+}
+
+void refuse_experts(uint64_t n_experts, std::string_view file) {
+  if (n_experts == 0) return;
+  fail(ErrorCode::kUnsupported, file, ": a mixture of ", n_experts, " experts, which kpd does not run");
 }
 
 std::vector<std::string> family_names() {
@@ -82,8 +278,11 @@ ModelDescription describe_family(const Family& family) {
   d.norm_plus_one = family.norm_plus_one;
   d.qkv_bias = family.qkv_bias;
   d.qk_norm = family.qk_norm;
+  d.qk_norm_whole = family.qk_norm_whole;
+  d.pre_norms = family.pre_norms;
   d.post_norms = family.post_norms;
-  d.fused = family.fused;
+  d.fused_qkv = family.fused_qkv;
+  d.fused_gate_up = family.fused_gate_up;
   d.activation = family.activation;
   return d;
 }
@@ -91,6 +290,7 @@ ModelDescription describe_family(const Family& family) {
 void set_windows(ModelDescription& d, WindowRule rule, size_t window, size_t first, size_t pattern) {
   for (size_t i = 0; i < d.layers.size(); ++i) {
     const bool on = rule == WindowRule::kAll || (rule == WindowRule::kOptional && i >= first) ||
+                    (rule == WindowRule::kUnrotated && d.layers[i].rope < 0) ||
                     (rule == WindowRule::kAlternate && i % 2 == 0) || (rule == WindowRule::kPattern && (i + 1) % pattern != 0);
     d.layers[i].window = on ? window : 0;
   }
@@ -120,6 +320,10 @@ void check_description(const ModelDescription& d, std::string_view file) {
     fail(ErrorCode::kCorruptData, file, ": the norm's epsilon is ", d.norm_eps, ", expected 0 to 1");
   if (!(d.attention_scale > 0) || d.attention_scale > 1e6f) {
     fail(ErrorCode::kCorruptData, file, ": the scale of attention is ", d.attention_scale, ", expected more than 0");
+  }
+  for (const float scale : {d.embedding_scale, d.residual_scale, d.logit_scale}) {
+    if (!(scale > 0) || scale > 1e6f)
+      fail(ErrorCode::kCorruptData, file, ": a multiplier of ", scale, ", expected more than 0");
   }
   for (const RopeDescription& rope : d.ropes) {
     if (rope.n_rotated == 0 || rope.n_rotated % 2 != 0 || rope.n_rotated > d.head_dim) {

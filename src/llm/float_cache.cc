@@ -12,6 +12,10 @@ namespace {
 
 size_t blocks_for(size_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
+size_t layer_block_bytes(const CacheLayer& layer, DType dtype) {
+  return 2 * layer.n_kv_heads * layer.head_dim * kBlockTokens * dtype_bytes(dtype);
+}
+
 }  // namespace
 
 size_t CacheBatch::n_rows() const {
@@ -52,7 +56,7 @@ FloatCache::FloatCache(DType dtype, std::span<const CacheLayer> layers, size_t c
   size_t offset = 0;
   for (const CacheLayer& layer : layers_) {
     layer_offsets_.push_back(offset);
-    offset += 2 * layer.n_kv_heads * layer.head_dim * kBlockTokens * dtype_bytes(dtype_);
+    offset += layer_block_bytes(layer, dtype_);
   }
   pool_ = BlockPool(offset, blocks_for(capacity));
 }
@@ -217,15 +221,30 @@ void FloatCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rer
   crop(sequence, held - n);
 }
 
-std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads) {
+namespace {
+
+DType cache_type(std::string_view spec, size_t capacity) {
   if (capacity > kMaxCacheTokens)
     fail(ErrorCode::kInvalidArgument, "a cache of ", capacity, " tokens, expected at most ", kMaxCacheTokens);
   constexpr std::pair<std::string_view, DType> kPlain[] = {
       {"f32", DType::kFloat32}, {"f16", DType::kFloat16}, {"bf16", DType::kBFloat16}};
   for (const auto& [name, dtype] : kPlain) {
-    if (name == spec) return std::make_unique<FloatCache>(dtype, layers, capacity, n_threads);
+    if (name == spec) return dtype;
   }
   fail(ErrorCode::kInvalidArgument, "the cache method '", spec.substr(0, 60), "' is unknown; there are f32, f16, bf16");
+}
+
+}  // namespace
+
+std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads) {
+  return std::make_unique<FloatCache>(cache_type(spec, capacity), layers, capacity, n_threads);
+}
+
+uint64_t cache_bytes(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity) {
+  const DType dtype = cache_type(spec, capacity);
+  uint64_t block = 0;
+  for (const CacheLayer& layer : layers) block += layer_block_bytes(layer, dtype);
+  return blocks_for(capacity) * block;
 }
 
 }  // namespace kpd::llm

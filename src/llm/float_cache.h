@@ -56,6 +56,7 @@ class FloatCache final : public KvCache {
   void load(SequenceId sequence, std::span<const uint8_t> bytes, std::string_view fingerprint, std::string_view name) override;
   std::span<const CacheLayer> layers() const override { return layers_; }
   uint64_t bytes() const override { return pool_.bytes(); }
+  uint64_t capacity_bytes() const override { return uint64_t{pool_.capacity()} * pool_.block_bytes(); }
   std::string spec() const override;
   size_t capacity() const override { return pool_.capacity() * kBlockTokens; }
 

@@ -144,7 +144,8 @@ class Lexer {
   void comment() {
     // The sign is looked at once more as the end's: "{#-#}" is a whole comment.
     const size_t body = after_sign(at_ + 2), end = s_.find("#}", body);
-    if (end == kNone) fail_syntax(place_, "a comment without its end");
+    if (end == kNone && body < s_.size()) fail_syntax(place_, "a comment without its end");
+    if (end == kNone) return move(s_.size());  // jinja2 misses the end only where text follows
     const char sign = end > body ? s_[end - 1] : ' ';
     size_t next = end + 2;
     if (sign == '-') {
@@ -158,6 +159,7 @@ class Lexer {
   void raw_block(size_t body) {
     const Place begin = place_;
     after_match(body);
+    if (body == s_.size()) return;
     for (size_t tag = s_.find("{%", body); tag != kNone; tag = s_.find("{%", tag + 1)) {
       const auto end = after_raw(tag, "endraw", true);
       if (!end) continue;

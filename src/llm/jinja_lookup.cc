@@ -149,7 +149,7 @@ Value get_item(const Value& object, const Value& key, Meter& meter) {
     if (const Value* found = find_key(object.pairs(), key, meter)) return *found;
   }
   if (is_sequence(object) && key.is_whole()) {
-    if (object.is(Kind::kString)) meter.step(object.text().size() / 64);
+    if (object.is(Kind::kString)) meter.step(object.text().size() / 16);
     if (auto found = element(object, key.integer())) return *found;
   }
   if (key.is(Kind::kString)) {

@@ -119,6 +119,7 @@ Value repeat(const Value& sequence, int64_t times, Meter& meter) {
   const size_t unit = is_text ? sequence.text().size() : sequence.items().size() * sizeof(Value);
   if (unit > 0 && n > (size_t{1} << 48) / unit) meter.bytes(~size_t{0});
   meter.bytes(unit * n);
+  if (unit > 0) meter.step(n);
   Text text;
   std::vector<Value> items;
   for (size_t i = 0; unit > 0 && i < n; ++i) {

@@ -9,51 +9,56 @@
 namespace kpd::llm::jinja {
 namespace {
 
-struct Symbols {
-  const Symbols* parent = nullptr;
-  std::vector<std::pair<NameId, Load>> loads{};
-  std::set<NameId> stores{};
+// What is known of the names of one scope, by name: templates may have many conditions, and each looks at all of them.
+class Symbols {
+ public:
+  Symbols(size_t n_names, const Symbols* parent) : parent_(parent), loads_(n_names, kNone), stores_(n_names, false) {}
 
-  bool has(NameId name) const {
-    return std::any_of(loads.begin(), loads.end(), [&](const auto& l) { return l.first == name; });
-  }
-  bool known(NameId name) const { return has(name) || known_outside(name); }
-  bool known_outside(NameId name) const { return parent && parent->known(name); }
-
-  void set(NameId name, Load load) {
-    for (auto& [known, how] : loads) {
-      if (known != name) continue;
-      how = load;
-      return;
-    }
-    loads.emplace_back(name, load);
-  }
   void parameter(NameId name) {
-    stores.insert(name);
+    stores_[name] = true;
     set(name, Load::kParameter);
   }
   void load(NameId name) {
     if (!known(name)) set(name, Load::kResolve);
   }
   void store(NameId name) {
-    stores.insert(name);
-    if (!has(name)) set(name, known_outside(name) ? Load::kAlias : Load::kUndefined);
+    stores_[name] = true;
+    if (loads_[name] == kNone) set(name, known_outside(name) ? Load::kAlias : Load::kUndefined);
   }
+  bool stores(NameId name) const { return stores_[name]; }
 
   // After an if: what only some branches assign keeps its value from before in the others.
   void join(const std::vector<Symbols>& branches) {
-    std::set<NameId> fresh;
-    for (const Symbols& branch : branches) {
-      for (const NameId name : branch.stores) {
-        if (!stores.contains(name)) fresh.insert(name);
+    for (NameId name = 0; name < loads_.size(); ++name) {
+      bool fresh = false;
+      for (const Symbols& branch : branches) {
+        if (branch.loads_[name] != kNone) loads_[name] = branch.loads_[name];
+        fresh |= branch.stores_[name] && !stores_[name];
       }
+      if (!fresh) continue;
+      stores_[name] = true;
+      set(name, known_outside(name) ? Load::kAlias : Load::kResolve);
     }
-    for (const Symbols& branch : branches) {
-      for (const auto& [name, how] : branch.loads) set(name, how);
-      stores.insert(branch.stores.begin(), branch.stores.end());
-    }
-    for (const NameId name : fresh) set(name, known_outside(name) ? Load::kAlias : Load::kResolve);
   }
+
+  ScopeTable table() const {
+    ScopeTable out;
+    for (NameId name = 0; name < loads_.size(); ++name) {
+      if (loads_[name] != kNone) out.names.emplace_back(name, static_cast<Load>(loads_[name]));
+    }
+    return out;
+  }
+
+ private:
+  static constexpr uint8_t kNone = 255;
+
+  void set(NameId name, Load load) { loads_[name] = static_cast<uint8_t>(load); }
+  bool known(NameId name) const { return loads_[name] != kNone || known_outside(name); }
+  bool known_outside(NameId name) const { return parent_ && parent_->known(name); }
+
+  const Symbols* parent_;
+  std::vector<uint8_t> loads_;
+  std::vector<bool> stores_;
 };
 
 class ScopeFinder {
@@ -70,14 +75,16 @@ class ScopeFinder {
   }
 
   void run() {
-    Symbols top;
+    Symbols top = symbols(nullptr);
     visit(ast_.body, top);
     inner(ast_.body, top, false);
-    ast_.scope.names = top.loads;
+    ast_.scope = top.table();
   }
 
  private:
   static constexpr NameId kNoName = ~NameId{0};
+
+  Symbols symbols(const Symbols* outer) const { return {ast_.names.size(), outer}; }
 
   // Names that an expression reads.
   static void reads(const ExprPtr& e, Symbols& to) {
@@ -139,12 +146,12 @@ class ScopeFinder {
       case StmtKind::kSetBlock:
       case StmtKind::kFilterBlock:
       case StmtKind::kWith: {
-        Symbols own{.parent = &outer};
+        Symbols own = symbols(&outer);
         if (s.kind == StmtKind::kFilterBlock) reads(s.exprs[0], own);
         for (const ExprPtr& t : s.targets) assigns(*t, own, true);
         visit(s.bodies[0], own);
         inner(s.bodies[0], own, false);
-        s.scope.names = own.loads;
+        s.scope = own.table();
         return;
       }
       default:
@@ -154,20 +161,20 @@ class ScopeFinder {
 
   void inner_for(Stmt& s, const Symbols& outer) {
     if (loop_ != kNoName && assigns_loop(s)) fail_syntax(s.place, "assigning to 'loop' in a loop");
-    Symbols body{.parent = &outer}, test{.parent = &outer}, otherwise{.parent = &outer};
+    Symbols body = symbols(&outer), test = body, otherwise = body;
     if (loop_ != kNoName) body.parameter(loop_);
     assigns(*s.target, body, true);
     visit(s.bodies[0], body);
     inner(s.bodies[0], body, false);
-    s.scope.names = body.loads;
+    s.scope = body.table();
     visit(s.bodies[1], otherwise);
     inner(s.bodies[1], otherwise, false);
-    s.else_scope.names = otherwise.loads;
+    s.else_scope = otherwise.table();
     if (!s.test) return;
     assigns(*s.target, test, true);
     reads(s.test, test);
     check(s.test, false);
-    s.test_scope.names = test.loads;
+    s.test_scope = test.table();
   }
 
   void inner_macro(Stmt& s, const Symbols& outer) {
@@ -182,7 +189,7 @@ class ScopeFinder {
     sig.takes_caller = used.contains(caller_);
     sig.takes_keywords = used.contains(kwargs_) && !given(kwargs_);
     sig.takes_more = used.contains(varargs_) && !given(varargs_);
-    Symbols own{.parent = &outer};
+    Symbols own = symbols(&outer);
     for (const NameId name : sig.parameters) own.parameter(name);
     if (sig.takes_caller) own.parameter(caller_);
     if (sig.takes_keywords) own.parameter(kwargs_);
@@ -193,7 +200,7 @@ class ScopeFinder {
     }
     visit(s.bodies[0], own);
     inner(s.bodies[0], own, false);
-    s.scope.names = own.loads;
+    s.scope = own.table();
   }
 
   // Which of the names `free` are read before they are assigned, in the order of the text, in all scopes within.
@@ -222,10 +229,10 @@ class ScopeFinder {
   }
 
   bool assigns_loop(const Stmt& s) const {
-    Symbols all;
+    Symbols all = symbols(nullptr);
     if (s.target) assigns(*s.target, all, true);
     for (const ExprPtr& t : s.targets) assigns(*t, all, true);
-    if (all.stores.contains(loop_)) return true;
+    if (all.stores(loop_)) return true;
     return std::any_of(s.bodies.begin(), s.bodies.end(), [&](const Body& body) {
       return std::any_of(body.begin(), body.end(), [&](const StmtPtr& inside) { return assigns_loop(*inside); });
     });

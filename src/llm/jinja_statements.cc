@@ -14,7 +14,7 @@ class ForLoop : public LoopObject {
   ForLoop(Interpreter& interpreter, const Stmt& stmt, Value iterable, ScopePtr test_scope)
       : interpreter_(interpreter), stmt_(stmt), iterable_(std::move(iterable)), test_scope_(std::move(test_scope)) {
     // A generator is read as the loop goes on: what is left after a break can be read later.
-    if (!iterable_.is(Kind::kIterator)) items_ = iterate(iterable_, interpreter.meter());
+    if (!iterable_.is(Kind::kIterator) && !iterable_.is(Kind::kRange)) items_ = iterate(iterable_, interpreter.meter());
   }
 
   bool next(Value& item) {
@@ -70,6 +70,10 @@ class ForLoop : public LoopObject {
       auto& source = iterable_.as<ListObject>();
       return source.next < source.items.size() ? std::optional(source.items[source.next++]) : std::nullopt;
     }
+    if (iterable_.is(Kind::kRange)) {
+      const auto& range = iterable_.as<RangeObject>();
+      return at_ < range.size ? std::optional(Value::integer(range.at(at_++))) : std::nullopt;
+    }
     return at_ < items_.size() ? std::optional(items_[at_++]) : std::nullopt;
   }
 
@@ -91,7 +95,7 @@ class ForLoop : public LoopObject {
   int64_t length() {
     if (length_ < 0) {
       if (!stmt_.test && !iterable_.is(Kind::kIterator)) {
-        length_ = static_cast<int64_t>(items_.size());
+        length_ = static_cast<int64_t>(jinja::length(iterable_));
       } else {
         std::vector<Value> rest;
         while (auto item = pull()) rest.push_back(std::move(*item));

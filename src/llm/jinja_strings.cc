@@ -128,6 +128,7 @@ Value method_replace(const Call& call) {
   for (size_t at = from.empty() ? kNone : find_text(s, from.view()); at != kNone; at = find_text(s, from.view(), at + from.size())) ++n;
   if (max >= 0) n = std::min(n, static_cast<size_t>(max));
   call.meter.bytes(n * to.size());
+  call.meter.step(n);
   return call.text(replace(call.self, from, to, max));
 }
 
@@ -154,7 +155,9 @@ Value method_partition(const Call& call, bool right) {
   const Text& s = call.self;
   const size_t at = right ? rfind_text(s.view(), separator.view(), s.size()) : find_text(s.view(), separator.view());
   if (at == kNone) return call.texts(right ? std::vector<Text>{Text(), Text(), s} : std::vector<Text>{s, Text(), Text()}, true);
-  return call.texts({s.slice(0, at), separator, s.slice(at + separator.size(), s.size())}, true);
+  // The separator as it stands in the text: it is where the text is from.
+  const size_t end = at + separator.size();
+  return call.texts({s.slice(0, at), s.slice(at, end), s.slice(end, s.size())}, true);
 }
 
 Value method_pad(const Call& call, bool left, bool right) {

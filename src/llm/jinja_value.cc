@@ -268,7 +268,7 @@ bool contains(const Value& container, const Value& item, Meter& meter) {
   switch (container.kind()) {
     case Kind::kString:
       if (!item.is(Kind::kString)) trouble("'in' on a string needs a string on its left, not ", type_name(item));
-      meter.step((container.text().size() + item.text().size()) / 64);
+      meter.step((container.text().size() + item.text().size()) / 32);
       return find_text(container.text().view(), item.text().view()) != std::string::npos;
     case Kind::kDict:
       return find_key(container.pairs(), item, meter) != nullptr;

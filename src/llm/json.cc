@@ -2,12 +2,13 @@
 #include "llm/json.h"
 
 #include "kpd/base/error.h"
+#include "kpd/base/json_shape.h"
 #include "kpd/base/limits.h"
 
 namespace kpd::llm {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
 
 }  // namespace
 
@@ -16,12 +17,9 @@ Json parse_json(std::string_view text, const std::string& file) {
   if (text.size() > limits.max_header_bytes) {
     fail(ErrorCode::kLimitExceeded, file, ": ", text.size(), " bytes of JSON, the limit is ", limits.max_header_bytes);
   }
-  const Json::parser_callback_t check_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) fail(ErrorCode::kLimitExceeded, file, ": JSON of more than ", kMaxDepth, " levels");
-    return true;
-  };
+  if (json_shape(text).depth > kMaxDepth) fail(ErrorCode::kLimitExceeded, file, ": JSON of more than ", kMaxDepth, " levels");
   try {
-    return Json::parse(text.begin(), text.end(), check_depth);
+    return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
     fail(ErrorCode::kCorruptData, file, ": byte ", e.byte > 0 ? e.byte - 1 : 0, ": not valid JSON here");
   } catch (const Json::exception&) {

@@ -2,6 +2,7 @@
 #include "kpd/llm/linear.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "kpd/base/error.h"
@@ -22,6 +23,26 @@ const char* arithmetic_name(Arithmetic arithmetic) { return arithmetic == Arithm
 size_t WeightSource::row_bytes() const {
   const BlockTypeInfo& info = block_type_info(type);
   return n_in / info.block_values * info.block_bytes;
+}
+
+const uint8_t* WeightSource::gather(size_t first, size_t n, std::vector<uint8_t>& copies) const {
+  const size_t bytes = row_bytes();
+  copies.resize(std::max(copies.size(), n * bytes));
+  // Rows that follow each other in the file are read at once.
+  for (size_t i = 0; i < n;) {
+    const uint8_t* const begin = rows[first + i];
+    size_t run = 1;
+    while (i + run < n && rows[first + i + run] == begin + run * bytes) ++run;
+    if (!read && run == n) return begin;
+    const std::span<uint8_t> to(copies.data() + i * bytes, run * bytes);
+    if (read) {
+      read(begin, to);
+    } else {
+      std::memcpy(to.data(), begin, to.size());
+    }
+    i += run;
+  }
+  return copies.data();
 }
 
 std::unique_ptr<WeightMatrix> make_matrix(const WeightSource& source, Arithmetic arithmetic, int n_threads) {

@@ -22,13 +22,15 @@ class ExactMatrix : public WeightMatrix {
   void product(const PreparedRows& rows, size_t first, size_t last, float* out, size_t stride) const override {
     // Kept by the thread: sixteen rows of weights as they come, and as a tile.
     thread_local std::vector<float> values, tile;
+    thread_local std::vector<uint8_t> stored;
     values.resize(kTile * n_in());
     tile.resize(kTile * n_in());
     const size_t row_bytes = source_.row_bytes();
     for (size_t o = first; o < last; o += kTile) {
       const size_t n = std::min(kTile, last - o);
+      const uint8_t* const bytes = source_.gather(o, n, stored);
       for (size_t j = 0; j < n; ++j) {
-        quant::dequantize_blocks(source_.type, {source_.rows[o + j], row_bytes}, 0, {values.data() + j * n_in(), n_in()});
+        quant::dequantize_blocks(source_.type, {bytes + j * row_bytes, row_bytes}, 0, {values.data() + j * n_in(), n_in()});
       }
       kernels::pack_float_tile(values.data(), n_in(), n, n_in(), tile.data());
       const kernels::FloatMatrix w{DType::kFloat32, reinterpret_cast<const uint8_t*>(tile.data()), n, n_in()};

@@ -103,24 +103,20 @@ Model::~Model() = default;
 const ModelDescription& Model::description() const { return parts_->description; }
 Arithmetic Model::arithmetic() const { return parts_->arithmetic; }
 int Model::n_threads() const { return parts_->n_threads; }
-uint64_t Model::file_bytes() const { return parts_->weights.bytes(); }
+uint64_t Model::file_bytes() const { return parts_->file_bytes; }
 const std::string& Model::fingerprint() const { return parts_->fingerprint; }
 void Model::set_tap(Tap tap) { parts_->tap = std::move(tap); }
 void Model::set_planned_context(size_t n_positions) { parts_->planned_context = n_positions; }
 size_t Model::planned_context() const { return parts_->planned_context; }
 
 uint64_t Model::memory_bytes() const {
-  uint64_t sum = parts_->head.bytes();
+  uint64_t sum = parts_->head.bytes() + parts_->embedding_bytes.size();
   for (const LayerParts& layer : parts_->layers)
     sum += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
   return sum;
 }
 
-uint64_t Model::n_parameters() const {
-  uint64_t sum = 0;
-  for (const io::WeightEntry& e : parts_->weights.tensors()) sum += e.count();
-  return sum;
-}
+uint64_t Model::n_parameters() const { return parts_->n_parameters; }
 
 std::vector<CacheLayer> Model::cache_layers() const {
   const ModelDescription& d = parts_->description;
@@ -179,10 +175,12 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
 void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
   const ModelDescription& d = parts_->description;
   const WeightSource& table = parts_->embedding;
+  thread_local std::vector<uint8_t> stored;
   for (size_t r = 0; r < tokens.size(); ++r) {
     check_token(d, tokens[r]);
     float* row = hidden + r * d.d_model;
-    quant::dequantize_blocks(table.type, {table.rows[static_cast<size_t>(tokens[r])], table.row_bytes()}, 0, {row, d.d_model});
+    const uint8_t* const bytes = table.gather(static_cast<size_t>(tokens[r]), 1, stored);
+    quant::dequantize_blocks(table.type, {bytes, table.row_bytes()}, 0, {row, d.d_model});
     if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
   }
 }
@@ -203,13 +201,14 @@ class LayerRun {
 
   void attention(KvCache& cache) {
     const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim;
-    float* normed = norm_rows(layer_.attention_norm);
+    const float* normed = norm_rows(layer_.attention_norm);
     float* q = p_.workspace.floats(kQuerySlot, n_ * n_q);
     float* k = p_.workspace.floats(kKeySlot, n_ * n_kv);
     float* v = p_.workspace.floats(kValueSlot, n_ * n_kv);
     run(LinearSite::kQkv, layer_.qkv, normed, d_.d_model, {q, k, v});
     turn(q, d_.n_heads, layer_.query_norm);
     turn(k, d_.n_kv_heads, layer_.key_norm);
+    if (d_.temperature_scale != 0) heat(q, n_q);
     float* attended = p_.workspace.floats(kAttended, n_ * n_q);
     cache.attend(index_, q, k, v, attended, {d_.n_heads, d_.attention_scale, d_.attention_softcap, d_.layers[index_].window});
     float* result = p_.workspace.floats(kResult, n_ * d_.d_model);
@@ -218,7 +217,7 @@ class LayerRun {
   }
 
   void mlp() {
-    float* normed = norm_rows(layer_.mlp_norm);
+    const float* normed = norm_rows(layer_.mlp_norm);
     float* gate = p_.workspace.floats(kGateSlot, n_ * d_.d_ff);
     float* up = p_.workspace.floats(kUpSlot, n_ * d_.d_ff);
     run(LinearSite::kGateUp, layer_.gate_up, normed, d_.d_model, {gate, up});
@@ -233,7 +232,9 @@ class LayerRun {
   }
 
  private:
-  float* norm_rows(const std::vector<float>& weight) {
+  // The rows themselves where the family norms none.
+  const float* norm_rows(const std::vector<float>& weight) {
+    if (weight.empty()) return hidden_;
     float* normed = p_.workspace.floats(kNormed, n_ * d_.d_model);
     for_rows(n_, p_.n_threads, [&](size_t r) {
       kernels::rms_norm(hidden_ + r * d_.d_model, weight.data(), d_.d_model, d_.norm_eps, normed + r * d_.d_model);
@@ -246,15 +247,27 @@ class LayerRun {
     group.run(x, n_, std::span<float* const>(outs.begin(), outs.size()), p_.workspace, p_.n_threads);
   }
 
-  // Norm of each head, where the family has it, then the rotation.
+  // Queries of later positions count for more: one factor for each run of temperature_length positions.
+  void heat(float* q, size_t n_q) {
+    for (size_t r = 0; r < n_; ++r) {
+      const auto runs = static_cast<size_t>(rows_.positions[r]) / d_.temperature_length;
+      if (runs == 0) continue;
+      kernels::scale(q + r * n_q, n_q, 1 + d_.temperature_scale * std::log(1 + static_cast<float>(runs)));
+    }
+  }
+
+  // Norm of each head or of all, where the family has it, then the rotation.
   void turn(float* x, size_t n_heads, const std::vector<float>& norm) {
     const int rope = d_.layers[index_].rope;
     const RopeAngles* angles = rope < 0 ? nullptr : &rows_.angles[static_cast<size_t>(rope)];
     const size_t half = rope < 0 ? 0 : d_.ropes[static_cast<size_t>(rope)].n_rotated / 2;
+    const bool whole = d_.qk_norm_whole, by_head = !norm.empty() && !whole;
     for_rows(n_, p_.n_threads, [&](size_t r) {
+      float* row = x + r * n_heads * d_.head_dim;
+      if (whole) kernels::rms_norm(row, norm.data(), n_heads * d_.head_dim, d_.norm_eps, row);
       for (size_t h = 0; h < n_heads; ++h) {
-        float* head = x + (r * n_heads + h) * d_.head_dim;
-        if (!norm.empty()) kernels::rms_norm(head, norm.data(), d_.head_dim, d_.norm_eps, head);
+        float* head = row + h * d_.head_dim;
+        if (by_head) kernels::rms_norm(head, norm.data(), d_.head_dim, d_.norm_eps, head);
         if (angles != nullptr)
           kernels::rotate_halves(head, angles->cosines.data() + r * half, angles->sines.data() + r * half, half);
       }
@@ -265,6 +278,7 @@ class LayerRun {
     for_rows(n_, p_.n_threads, [&](size_t r) {
       float* row = result + r * d_.d_model;
       if (!post_norm.empty()) kernels::rms_norm(row, post_norm.data(), d_.d_model, d_.norm_eps, row);
+      if (d_.residual_scale != 1) kernels::scale(row, d_.d_model, d_.residual_scale);
       kernels::add(hidden_ + r * d_.d_model, row, d_.d_model);
     });
   }
@@ -297,6 +311,9 @@ void Model::head(const float* hidden, size_t n_rows, float* logits) {
   if (p.tap) p.tap(d.n_layers, LinearSite::kHead, normed, n_rows, d.d_model);
   float* const outs[] = {logits};
   p.head.run(normed, n_rows, outs, p.workspace, p.n_threads);
+  if (d.logit_scale != 1)
+    for_rows(n_rows, p.n_threads,
+             [&](size_t r) { kernels::scale(logits + r * d.n_vocabulary, d.n_vocabulary, d.logit_scale); });
   if (d.logit_softcap > 0) {
     for_rows(n_rows, p.n_threads,
              [&](size_t r) { kernels::soft_cap(logits + r * d.n_vocabulary, d.n_vocabulary, d.logit_softcap); });

@@ -2,6 +2,7 @@
 // by one, giving back the mapped pages of each before the next is read.
 #include <algorithm>
 #include <filesystem>
+#include <unordered_set>
 
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
@@ -9,6 +10,7 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/quant/blocks.h"
+#include "llm/known_names.h"
 #include "llm/model_parts.h"
 #include "llm/weight_names.h"
 
@@ -23,35 +25,51 @@ std::string shape_text(std::span<const uint64_t> shape) {
 
 class Loader {
  public:
-  Loader(Model::Parts& parts, bool gguf) : parts_(parts), d_(parts.description), gguf_(gguf) {}
+  Loader(Model::Parts& parts, bool gguf, const LoadOptions& options)
+      : parts_(parts),
+        d_(parts.description),
+        gguf_(gguf),
+        options_(options),
+        naming_{.gguf = gguf, .post_norms = d_.post_norms, .shared_mlp = d_.shared_mlp} {
+    find_prefixes(parts.weights, naming_);
+  }
 
   void load() {
     read_rope_factors();
     parts_.embedding = source(TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model);
+    if (parts_.arithmetic == Arithmetic::kFast) copy_embedding();
     parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
     parts_.layers.resize(d_.n_layers);
     for (size_t i = 0; i < d_.n_layers; ++i) load_layer(i);
     const bool own_head = entry(TensorRole::kHead, 0, ".weight") != nullptr;
     if (!own_head && !d_.tied_head) missing(TensorRole::kHead, 0, ".weight");
+    parts_.description.tied_head = !own_head;
     parts_.head.add(make(own_head ? TensorRole::kHead : TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model), {});
+    refuse_unused();
   }
 
  private:
   std::string name(TensorRole role, size_t layer, const char* suffix) const {
-    return tensor_name(role, layer, gguf_, d_.post_norms) + suffix;
+    return tensor_name(role, layer, naming_) + suffix;
   }
   const io::WeightEntry* entry(TensorRole role, size_t layer, const char* suffix) const {
     return parts_.weights.find(name(role, layer, suffix));
   }
 
   [[noreturn]] void missing(TensorRole role, size_t layer, const char* suffix) const {
+    for (const io::SafetensorsRecord& other : parts_.weights.others()) {
+      if (other.name != name(role, layer, suffix)) continue;
+      fail(ErrorCode::kUnsupported, parts_.weights.name(), ": the tensor ", other.name, " has the type ", other.type,
+           ", expected F32, F16 or BF16");
+    }
     fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", name(role, layer, suffix), " is missing; the family ",
          d_.family, " needs it");
   }
 
-  const io::WeightEntry& find(TensorRole role, size_t layer, const char* suffix, std::vector<uint64_t> shape) const {
+  const io::WeightEntry& find(TensorRole role, size_t layer, const char* suffix, std::vector<uint64_t> shape) {
     const io::WeightEntry* found = entry(role, layer, suffix);
     if (found == nullptr) missing(role, layer, suffix);
+    used_.insert(found);
     if (found->shape != shape) {
       fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", found->name, " has the shape ",
            shape_text(found->shape), ", expected ", shape_text(shape));
@@ -68,7 +86,7 @@ class Loader {
     return values;
   }
 
-  std::vector<float> norm(TensorRole role, size_t layer, size_t n) const {
+  std::vector<float> norm(TensorRole role, size_t layer, size_t n) {
     std::vector<float> w = floats(find(role, layer, ".weight", {n}));
     if (d_.norm_plus_one) {
       for (float& v : w) v += 1;
@@ -76,9 +94,10 @@ class Loader {
     return w;
   }
 
-  WeightSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) const {
+  WeightSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) {
     const io::WeightEntry& e = find(role, layer, ".weight", {n_out, n_in});
-    WeightSource s{e.name, e.type, n_in, {}};
+    WeightSource s{
+        e.name, e.type, n_in, {}, [&w = parts_.weights](const uint8_t* from, std::span<uint8_t> to) { w.read(from, to); }};
     if (n_in % block_type_info(e.type).block_values != 0) {
       fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " has rows of ", n_in,
            " values, not whole blocks");
@@ -86,6 +105,16 @@ class Loader {
     s.rows.resize(n_out);
     for (size_t o = 0; o < n_out; ++o) s.rows[o] = e.bytes.data() + o * s.row_bytes();
     return s;
+  }
+
+  void copy_embedding() {
+    WeightSource& s = parts_.embedding;
+    const size_t row_bytes = s.row_bytes();
+    parts_.embedding_bytes.resize(s.rows.size() * row_bytes);
+    if (s.rows.empty()) return;
+    s.read(s.rows[0], parts_.embedding_bytes);
+    for (size_t i = 0; i < s.rows.size(); ++i) s.rows[i] = parts_.embedding_bytes.data() + i * row_bytes;
+    s.read = nullptr;
   }
 
   // Row of a head in a file whose rotation turns neighbours, for a row of a rotation of halves.
@@ -107,11 +136,13 @@ class Loader {
     }
     auto matrix = make_matrix(s, parts_.arithmetic, parts_.n_threads);
     if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, layer, ".weight"));
+    if (options_.on_progress) options_.on_progress(s.rows.size() * s.row_bytes());
     return matrix;
   }
 
-  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, bool interleaved = false) const {
-    if (!wanted && entry(role, layer, ".bias") == nullptr) return {};
+  // GGUF has no key that says whether there is one.
+  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, bool interleaved = false) {
+    if (!wanted && (!gguf_ || entry(role, layer, ".bias") == nullptr)) return {};
     std::vector<float> b = floats(find(role, layer, ".bias", {n}));
     if (!interleaved) return b;
     std::vector<float> ordered(n);
@@ -121,34 +152,63 @@ class Loader {
 
   void load_layer(size_t i) {
     LayerParts& layer = parts_.layers[i];
-    layer.attention_norm = norm(TensorRole::kAttentionNorm, i, d_.d_model);
-    layer.mlp_norm = norm(TensorRole::kMlpNorm, i, d_.d_model);
+    if (d_.pre_norms) {
+      layer.attention_norm = norm(TensorRole::kAttentionNorm, i, d_.d_model);
+      layer.mlp_norm = norm(TensorRole::kMlpNorm, i, d_.d_model);
+    }
     if (d_.qk_norm) {
-      layer.query_norm = norm(TensorRole::kQueryNorm, i, d_.head_dim);
-      layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.head_dim);
+      layer.query_norm = norm(TensorRole::kQueryNorm, i, d_.qk_norm_whole ? d_.n_heads * d_.head_dim : d_.head_dim);
+      layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.qk_norm_whole ? d_.n_kv_heads * d_.head_dim : d_.head_dim);
     }
     if (d_.post_norms) {
       layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i, d_.d_model);
       layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i, d_.d_model);
     }
+    load_inputs(i, layer);
+    const size_t n_q = d_.n_heads * d_.head_dim;
+    layer.output.add(make(TensorRole::kOutput, i, d_.d_model, n_q), bias(TensorRole::kOutput, i, d_.d_model, d_.o_bias));
+    layer.down.add(make(TensorRole::kDown, i, d_.d_model, d_.d_ff), bias(TensorRole::kDown, i, d_.d_model, d_.mlp_bias));
+  }
+
+  // The matrices that read what was normed.
+  void load_inputs(size_t i, LayerParts& layer) {
     const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim, n = n_q + 2 * n_kv;
     const bool turned = d_.interleaved_qk;
-    if (d_.fused) {
+    if (d_.fused_qkv) {
       layer.qkv.add(make(TensorRole::kQkv, i, n_q, d_.d_model, false, 0, n), {});
       layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q, n), {});
       layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q + n_kv, n), {});
-      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, 0, 2 * d_.d_ff), {});
-      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, d_.d_ff, 2 * d_.d_ff), {});
     } else {
       layer.qkv.add(make(TensorRole::kQuery, i, n_q, d_.d_model, turned),
                     bias(TensorRole::kQuery, i, n_q, d_.qkv_bias, turned));
       layer.qkv.add(make(TensorRole::kKey, i, n_kv, d_.d_model, turned), bias(TensorRole::kKey, i, n_kv, d_.qkv_bias, turned));
       layer.qkv.add(make(TensorRole::kValue, i, n_kv, d_.d_model), bias(TensorRole::kValue, i, n_kv, d_.qkv_bias));
+    }
+    if (d_.fused_gate_up) {
+      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, 0, 2 * d_.d_ff), {});
+      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, d_.d_ff, 2 * d_.d_ff), {});
+    } else {
       layer.gate_up.add(make(TensorRole::kGate, i, d_.d_ff, d_.d_model), bias(TensorRole::kGate, i, d_.d_ff, d_.mlp_bias));
       layer.gate_up.add(make(TensorRole::kUp, i, d_.d_ff, d_.d_model), bias(TensorRole::kUp, i, d_.d_ff, d_.mlp_bias));
     }
-    layer.output.add(make(TensorRole::kOutput, i, d_.d_model, n_q), bias(TensorRole::kOutput, i, d_.d_model, d_.o_bias));
-    layer.down.add(make(TensorRole::kDown, i, d_.d_model, d_.d_ff), bias(TensorRole::kDown, i, d_.d_model, d_.mlp_bias));
+  }
+
+  // A tensor that nothing reads belongs to a model that computes more than this one.
+  void refuse_unused() {
+    const auto refuse = [&](const std::string& tensor, std::span<const uint64_t> shape) {
+      if (is_harmless_tensor(tensor)) return;
+      fail(ErrorCode::kUnsupported, parts_.weights.name(), ": the tensor ", tensor, " ", shape_text(shape),
+           " is none that a model of the family ", d_.family, " of ", d_.n_layers, " layers has here; kpd would leave it out");
+    };
+    for (const io::WeightEntry& e : parts_.weights.tensors()) {
+      if (!used_.contains(&e)) {
+        refuse(e.name, e.shape);
+        continue;
+      }
+      parts_.n_parameters += e.count();
+      parts_.file_bytes += e.bytes.size();
+    }
+    for (const io::SafetensorsRecord& other : parts_.weights.others()) refuse(other.name, other.shape);
   }
 
   // GGUF keeps the stretching of llama3 and longrope as tensors.
@@ -171,6 +231,9 @@ class Loader {
   Model::Parts& parts_;
   const ModelDescription& d_;
   bool gguf_;
+  const LoadOptions& options_;
+  NamingScheme naming_;
+  std::unordered_set<const io::WeightEntry*> used_;
 };
 
 // Of names, types, shapes and sixteen bytes of every tensor.
@@ -198,39 +261,58 @@ std::string gguf_configuration(const io::GgufMetadata& metadata) {
   return text;
 }
 
+std::string config_path(const io::Weights& weights) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path file = fs::path(weights.name()) / "config.json";
+  return fs::is_directory(weights.name(), ignored) && fs::exists(file, ignored) ? file.string() : std::string();
+}
+
 }  // namespace
 
+std::optional<ModelDescription> describe_weights(const io::Weights& weights) {
+  std::optional<ModelDescription> d;
+  if (weights.gguf()) {
+    d = describe_gguf(*weights.gguf());
+  } else if (const std::string file = config_path(weights); !file.empty()) {
+    const io::MappedFile mapped = io::map_file(file);
+    d = describe_config({reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()}, file);
+  }
+  if (!d) return d;
+  NamingScheme naming{.gguf = weights.gguf() != nullptr, .post_norms = d->post_norms, .shared_mlp = d->shared_mlp};
+  find_prefixes(weights, naming);
+  if (weights.find(tensor_name(TensorRole::kHead, 0, naming) + ".weight") != nullptr) d->tied_head = false;
+  return d;
+}
+
 Model Model::load(const std::string& path, const LoadOptions& options) {
-  return load(io::Weights::open(path, options.limits), options);
+  // Those that no kernel reads may belong to what a model has beside its text half.
+  return load(io::Weights::open(path, options.limits, io::OtherTensors::kKeep), options);
 }
 
 Model Model::load(io::Weights weights, const LoadOptions& options) {
-  namespace fs = std::filesystem;
-  const std::string path = weights.name();
-  std::error_code ignored;
-  const bool folder = fs::is_directory(path, ignored);
   auto parts = std::make_unique<Parts>(std::move(weights));
   const auto metadata = parts->weights.release_gguf();  // tens of thousands of texts: not kept
   // What was opened decides: a GGUF file has its own names and shapes, also beside the config.json that it was made from.
   const bool gguf = metadata != nullptr;
-  if (!gguf && !(folder && fs::exists(fs::path(path) / "config.json", ignored))) {
-    fail(ErrorCode::kIo, path,
-         ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
-  }
   std::string configuration;
   if (gguf) {
     parts->description = describe_gguf(*metadata);
     configuration = gguf_configuration(*metadata);
   } else {
-    const fs::path file = fs::path(path) / "config.json";
-    const io::MappedFile mapped = io::map_file(file.string());
+    const std::string file = config_path(parts->weights);
+    if (file.empty()) {
+      fail(ErrorCode::kIo, parts->weights.name(),
+           ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
+    }
+    const io::MappedFile mapped = io::map_file(file);
     configuration.assign(mapped.bytes().begin(), mapped.bytes().end());
-    parts->description = describe_config(configuration, file.string());
+    parts->description = describe_config(configuration, file);
   }
   parts->arithmetic = options.arithmetic;
   parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
   parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());
-  Loader(*parts, gguf).load();
+  Loader(*parts, gguf, options).load();
   return Model(std::move(parts));
 }
 

@@ -36,10 +36,12 @@ struct Model::Parts {
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 1;
   WeightSource embedding;
+  std::vector<uint8_t> embedding_bytes;  // in fast arithmetic, so that nothing of the file is read after loading
   std::vector<float> final_norm;
   std::vector<LayerParts> layers;
   LinearGroup head;
   std::string fingerprint;
+  uint64_t n_parameters = 0, file_bytes = 0;        // of the tensors that are used
   size_t planned_context = 0, reached_context = 0;  // the second: by the longest sequence of the last batch
   Tap tap;
   Workspace workspace;

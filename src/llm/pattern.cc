@@ -9,12 +9,6 @@
 namespace kpd::llm {
 namespace {
 
-constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
 constexpr uint8_t kWordOrSpace = kLetter | kNumber | kSpace;
 
 bool is_newline(uint32_t c) { return c == '\r' || c == '\n'; }
@@ -123,14 +117,12 @@ class WordCutter {
 }  // namespace
 
 Pattern Pattern::literal(std::string_view text) { return {Kind::kLiteral, text}; }
-Pattern Pattern::gpt2_words() { return {Kind::kGpt2, kGpt2}; }
-Pattern Pattern::llama3_words() { return {Kind::kLlama3, kLlama3}; }
-Pattern Pattern::qwen2_words() { return {Kind::kQwen2, kQwen2}; }
+Pattern Pattern::gpt2_words() { return {Kind::kGpt2, kGpt2Expression}; }
 
 Pattern Pattern::regex(std::string_view expression, const std::string& where) {
-  if (expression == kGpt2) return gpt2_words();
-  if (expression == kLlama3) return llama3_words();
-  if (expression == kQwen2) return qwen2_words();
+  if (expression == kGpt2Expression) return gpt2_words();
+  if (expression == kLlama3Expression) return {Kind::kLlama3, kLlama3Expression};
+  if (expression == kQwen2Expression) return {Kind::kQwen2, kQwen2Expression};
   Pattern pattern(Kind::kRegex, expression);
   pattern.regex_ = std::make_shared<const Regex>(expression, where);
   return pattern;

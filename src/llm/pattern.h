@@ -12,6 +12,14 @@ namespace kpd::llm {
 
 class Regex;  // a compiled expression of PCRE2
 
+// The expressions that are split by hand.
+inline constexpr std::string_view kGpt2Expression =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kLlama3Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kQwen2Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 // Immutable; thread-safe.
 class Pattern {
  public:
@@ -19,9 +27,7 @@ class Pattern {
   static Pattern literal(std::string_view text);
   // `where` opens errors: Error(kUnsupported) if PCRE2 does not know the expression.
   static Pattern regex(std::string_view expression, const std::string& where);
-  static Pattern gpt2_words();    // the expression inside ByteLevel
-  static Pattern llama3_words();  // numbers in groups of up to three
-  static Pattern qwen2_words();   // numbers digit by digit
+  static Pattern gpt2_words();  // the expression inside ByteLevel
   const std::string& source() const { return source_; }
   bool is_literal() const { return kind_ == Kind::kLiteral; }
 

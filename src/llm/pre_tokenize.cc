@@ -49,12 +49,13 @@ std::vector<Cut> cut_at_matches(std::string_view text, const Pattern& pattern, b
   return cuts;
 }
 
-std::vector<Cut> cut_at_digits(std::string_view text) {
+// Every character of the class is a match.
+std::vector<Cut> cut_at_class(std::string_view text, CharClass of) {
   std::vector<Cut> cuts;
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const Char c = char_at(text, at);
-    if (char_class(c.code) & kDigit) {
+    if (char_class(c.code) & of) {
       if (done != at) cuts.push_back({done, at, false});
       cuts.push_back({at, at + c.bytes, true});
       done = at + c.bytes;
@@ -100,7 +101,9 @@ void split_pieces(const PreTokenizerStep& step, Pieces& pieces) {
     const std::string_view text = std::string_view(pieces.text).substr(range.begin, range.end - range.begin);
     std::vector<Cut> cuts;
     if (step.kind == PreTokenizerStep::Kind::kDigits) {
-      cuts = join(cut_at_digits(text), step.individual_digits ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+      cuts = join(cut_at_class(text, kDigit), step.individual_digits ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+    } else if (step.kind == PreTokenizerStep::Kind::kPunctuation) {
+      cuts = join(cut_at_class(text, kPunctuation), step.behavior);
     } else {
       cuts = join(cut_at_matches(text, step.pattern, step.invert), step.behavior);
     }

@@ -17,41 +17,8 @@ namespace {
 constexpr uint32_t kMaxSteps = 20'000'000, kMaxHeapKib = 64 * 1024;
 constexpr size_t kMaxExpressionBytes = 1 << 16;
 
-// Classes that the two engines see differently, as what goes between brackets: PCRE2 counts U+180E as a space and no marks as
-// parts of words.
-constexpr std::string_view kSpaceSet =
-    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view kNoSpaceSet =
-    R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e})"
-    R"(\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
-
-// The same expression for PCRE2.
-std::string translate(std::string_view e) {
-  std::string out;
-  bool in_set = false;
-  for (size_t i = 0; i < e.size(); ++i) {
-    if (e[i] != '\\' || i + 1 == e.size()) {
-      if (e[i] == '[') in_set = true;
-      if (e[i] == ']') in_set = false;
-      out += e[i];
-      continue;
-    }
-    const char c = e[++i];
-    const std::string_view set = c == 's' ? kSpaceSet : c == 'S' ? kNoSpaceSet : c == 'w' ? kWordSet : std::string_view();
-    if (set.empty() && !(c == 'W' && !in_set)) {
-      out += '\\';
-      out += c;
-    } else if (c == 'W') {
-      out += str("[^", kWordSet, "]");
-    } else {
-      out += in_set ? std::string(set) : str("[", set, "]");
-    }
-  }
-  return out;
-}
-
 using MatchData = std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)>;
+using CompileContext = std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)>;
 using MatchContext = std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)>;
 
 }  // namespace
@@ -61,11 +28,15 @@ Regex::Regex(std::string_view expression, const std::string& where) : where_(whe
     fail(ErrorCode::kLimitExceeded, where, ": a regular expression of ", expression.size(), " bytes, the limit is ",
          kMaxExpressionBytes);
   }
-  const std::string translated = translate(expression);
+  const std::string translated = translate_regex(expression, where);
   int error = 0;
   size_t at = 0;
+  const CompileContext context(pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  if (!context) fail(ErrorCode::kOutOfMemory, where, ": no memory for a regular expression");
+  // Whatever the library was built with: a line ends with LF alone.
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr);
+                        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at, context.get());
   if (!code_) {
     unsigned char text[128] = "";
     pcre2_get_error_message(error, text, sizeof text);

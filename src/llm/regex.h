@@ -26,4 +26,8 @@ class Regex {
   std::string where_;
 };
 
+// An expression of Oniguruma for PCRE2 with UTF, UCP and MULTILINE. Throws Error(kUnsupported) that opens with `where` for what
+// the two read differently and cannot be spelled out.
+std::string translate_regex(std::string_view expression, const std::string& where);
+
 }  // namespace kpd::llm

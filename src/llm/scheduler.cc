@@ -64,6 +64,7 @@ class SchedulerThread {
         slots_(options_.n_slots, make_cache()) {
     stats_.n_slots = options_.n_slots;
     stats_.context = options_.context;
+    stats_.cache_capacity_bytes = cache_->capacity_bytes();
     // One rotation for all that share the cache, whatever length each has reached.
     model_.set_planned_context(options_.context);
     thread_ = std::thread([this] { run(); });

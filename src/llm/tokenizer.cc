@@ -69,9 +69,10 @@ void encode_text(const TokenizerParts& parts, const std::string& valid, bool par
 size_t Tokenizer::vocabulary_size() const { return parts_->model.tokens.size() + parts_->added_spelling.size(); }
 
 std::string_view Tokenizer::token(TokenId id) const {
-  if (id < 0 || static_cast<size_t>(id) >= vocabulary_size()) {
-    fail(ErrorCode::kInvalidArgument, parts_->name, ": token ", id, ", expected one below ", vocabulary_size());
+  if (id < 0 || id >= kMaxVocabulary) {
+    fail(ErrorCode::kInvalidArgument, parts_->name, ": token ", id, ", expected one from 0 to ", kMaxVocabulary - 1);
   }
+  if (static_cast<size_t>(id) >= vocabulary_size()) return {};
   const size_t i = static_cast<size_t>(id), n = parts_->model.tokens.size();
   return i < n ? parts_->model.tokens[i] : parts_->added_spelling[i - n];
 }
@@ -88,6 +89,8 @@ std::optional<TokenId> Tokenizer::bos() const { return parts_->bos; }
 std::optional<TokenId> Tokenizer::eos() const { return parts_->eos; }
 std::span<const TokenId> Tokenizer::end_of_turn() const { return parts_->end_of_turn; }
 bool Tokenizer::adds_bos() const { return parts_->bos && !parts_->prefix.empty() && parts_->prefix[0] == *parts_->bos; }
+std::span<const std::string> Tokenizer::notes() const { return parts_->notes; }
 const std::string& Tokenizer::chat_template() const { return parts_->chat_template; }
+std::span<const NamedTemplate> Tokenizer::named_chat_templates() const { return parts_->named_templates; }
 
 }  // namespace kpd::llm

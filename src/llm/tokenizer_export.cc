@@ -51,6 +51,8 @@ Json pre_tokenizer_json(const TokenizerParts& parts) {
       steps.push_back(byte_level_json(step.add_prefix_space, step.use_regex));
     } else if (step.kind == PreTokenizerStep::Kind::kDigits) {
       steps.push_back({{"type", "Digits"}, {"individual_digits", step.individual_digits}});
+    } else if (step.kind == PreTokenizerStep::Kind::kPunctuation) {
+      steps.push_back({{"type", "Punctuation"}, {"behavior", "Contiguous"}});
     } else {
       steps.push_back(
           {{"type", "Split"}, {"pattern", pattern_json(step.pattern)}, {"behavior", "Isolated"}, {"invert", false}});
@@ -153,7 +155,7 @@ std::string tokenizer_text(const TokenizerParts& parts) {
 std::string config_text(const TokenizerParts& parts, const io::GgufMetadata& metadata) {
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
   const auto name = [&](const char* key, std::optional<TokenId> id) {
-    if (id) config[key] = parts.model.tokens[static_cast<size_t>(*id)];
+    if (id && !parts.model.tokens[static_cast<size_t>(*id)].empty()) config[key] = parts.model.tokens[static_cast<size_t>(*id)];
   };
   name("bos_token", parts.bos);
   name("eos_token", parts.eos);

@@ -7,6 +7,7 @@
 #include "io/text.h"
 #include "kpd/base/error.h"
 #include "kpd/io/gguf.h"
+#include "llm/pre_tokenizer_names.h"
 #include "llm/tokenizer_parts.h"
 #include "llm/unicode.h"
 
@@ -21,22 +22,16 @@ constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiec
 // Values of tokenizer.ggml.token_type.
 enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
-enum class Words { kGpt2, kDigitsGpt2, kLlama3, kQwen2 };
-struct PreTokenizerName {
-  std::string_view name;
-  Words words;
-  bool nfc, ignore_merges, adds_bos;
-};
-// Files of before this key are GPT-2's or like it.
-constexpr PreTokenizerName kPreTokenizers[] = {
-    {"default", Words::kGpt2, false, false, false},      {"gpt-2", Words::kGpt2, false, false, false},
-    {"phi-2", Words::kGpt2, false, false, false},        {"olmo", Words::kGpt2, false, false, false},
-    {"smollm", Words::kDigitsGpt2, false, false, false}, {"starcoder", Words::kDigitsGpt2, false, false, false},
-    {"refact", Words::kDigitsGpt2, false, false, false}, {"llama-bpe", Words::kLlama3, false, true, true},
-    {"llama3", Words::kLlama3, false, true, true},       {"llama-v3", Words::kLlama3, false, true, true},
-    {"smaug-bpe", Words::kLlama3, false, false, false},  {"dbrx", Words::kLlama3, false, false, false},
-    {"qwen2", Words::kQwen2, true, false, false},        {"deepseek-r1-qwen", Words::kQwen2, true, false, false},
-};
+// Spellings that only special tokens have, in the files of the known models.
+constexpr std::string_view kSpecialForms[][2] = {{"<|", "|>"}, {"<\uff5c", "\uff5c>"}};
+constexpr std::string_view kSpecialSpellings[] = {"<start_of_turn>", "<end_of_turn>", "<end_of_utterance>"};
+
+bool looks_special(std::string_view token) {
+  for (const auto& [open, close] : kSpecialForms) {
+    if (token.size() > open.size() + close.size() && token.starts_with(open) && token.ends_with(close)) return true;
+  }
+  return std::find(std::begin(kSpecialSpellings), std::end(kSpecialSpellings), token) != std::end(kSpecialSpellings);
+}
 
 class GgufTokenizer {
  public:
@@ -51,8 +46,7 @@ class GgufTokenizer {
       fail(ErrorCode::kUnsupported, file_, ": tokenizer.ggml.model is '", io::printable(model),
            "', expected 'gpt2' (byte-level BPE) or 'llama' (SentencePiece BPE)");
     }
-    const bool named = metadata_.find("general.architecture") != nullptr;
-    phi3_ = model == "llama" && named && metadata_.text("general.architecture") == "phi3";
+    if (metadata_.find("general.architecture")) architecture_ = metadata_.text("general.architecture");
     read_tokens();
     if (model == "gpt2") {
       read_byte_level();
@@ -81,46 +75,78 @@ class GgufTokenizer {
     if (tokens.size() > kMaxTokens) {
       fail(ErrorCode::kLimitExceeded, file_, ": ", tokens.size(), " tokens, the limit is ", kMaxTokens);
     }
+    types_.assign(tokens.size(), kNormal);
+    if (metadata_.find("tokenizer.ggml.token_type")) {
+      types_ = metadata_.integers("tokenizer.ggml.token_type");
+    } else {
+      note("tokenizer.ggml.token_type is missing; special tokens are known by their spelling alone");
+    }
+    if (types_.size() != tokens.size()) {
+      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.token_type has ", types_.size(), " entries, expected ",
+           tokens.size(), ", one a token");
+    }
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (!is_utf8(tokens[i])) fail(ErrorCode::kCorruptData, file_, ": token ", i, " is not UTF-8, expected text");
+      // Converters fill the vocabulary up to the width of the model's head: such tokens have no text.
+      if (types_[i] == kUnused && tokens[i] == str("[PAD", i, "]")) tokens[i].clear();
     }
     parts_->model.tokens = std::move(tokens);
     parts_->model.index();
-    types_.assign(parts_->model.tokens.size(), kNormal);
-    if (!metadata_.find("tokenizer.ggml.token_type")) return;
-    types_ = metadata_.integers("tokenizer.ggml.token_type");
-    if (types_.size() != parts_->model.tokens.size()) {
-      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.token_type has ", types_.size(), " entries, expected ",
-           parts_->model.tokens.size(), ", one a token");
+  }
+
+  void note(std::string text) { parts_->notes.push_back(std::move(text)); }
+
+  // Files of before the key, or with "default" there, are GPT-2's or like it, unless their model is known to be not.
+  const PreTokenizerName& pre_tokenizer() {
+    const std::string name = metadata_.find("tokenizer.ggml.pre") ? metadata_.text("tokenizer.ggml.pre") : "";
+    if (!name.empty() && name != "default") {
+      if (const PreTokenizerName* found = find_pre_tokenizer(name)) return *found;
+      fail(ErrorCode::kUnsupported, file_, ": tokenizer.ggml.pre is '", io::printable(name), "', expected one of ",
+           pre_tokenizer_names());
     }
+    const PreTokenizerName& gpt2 = *find_pre_tokenizer("default");
+    const bool llama3 = architecture_ == "llama" && parts_->model.find("<|begin_of_text|>");
+    const std::string_view usual = llama3 ? "llama-bpe" : usual_pre_tokenizer(architecture_);
+    const PreTokenizerName* found = find_pre_tokenizer(usual);
+    if (found && found->steps.data() == gpt2.steps.data()) return *found;
+    const std::string_view what = name.empty() ? "missing" : "'default'";
+    if (!usual.empty()) {
+      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.pre is ", what, ", expected '", usual, "', as files of '",
+           io::printable(architecture_), "' have it; without it texts would be cut into the wrong tokens");
+    }
+    note(str("tokenizer.ggml.pre is ", what, "; texts are cut into words as GPT-2's, which may not be this model's way"));
+    return gpt2;
   }
 
   void read_byte_level() {
-    const std::string name = metadata_.find("tokenizer.ggml.pre") ? metadata_.text("tokenizer.ggml.pre") : "default";
-    const auto* pre =
-        std::find_if(std::begin(kPreTokenizers), std::end(kPreTokenizers), [&](const auto& p) { return p.name == name; });
-    if (pre == std::end(kPreTokenizers)) {
-      std::string known;
-      for (const PreTokenizerName& p : kPreTokenizers) known += str(known.empty() ? "" : ", ", p.name);
-      fail(ErrorCode::kUnsupported, file_, ": tokenizer.ggml.pre is '", io::printable(name), "', expected one of ", known);
-    }
-    if (pre->nfc) parts_->normalizer.push_back({NormalizerStep::Kind::kNfc, {}, {}});
-    parts_->model.ignore_merges = pre->ignore_merges;
-    adds_bos_ = pre->adds_bos;
-    PreTokenizerStep bytes{.kind = PreTokenizerStep::Kind::kByteLevel};
-    bytes.add_prefix_space = flag("tokenizer.ggml.add_space_prefix", false);
-    bytes.use_regex = pre->words == Words::kGpt2 || pre->words == Words::kDigitsGpt2;
-    if (pre->words == Words::kDigitsGpt2) {
-      parts_->pre_tokenizer.push_back({.kind = PreTokenizerStep::Kind::kDigits, .individual_digits = true});
-    } else if (!bytes.use_regex) {
-      PreTokenizerStep split{.kind = PreTokenizerStep::Kind::kSplit};
-      split.pattern = pre->words == Words::kLlama3 ? Pattern::llama3_words() : Pattern::qwen2_words();
-      parts_->pre_tokenizer.push_back(std::move(split));
-    }
-    parts_->pre_tokenizer.push_back(std::move(bytes));
+    const PreTokenizerName& pre = pre_tokenizer();
+    if (pre.rules & kNormalised) parts_->normalizer.push_back({NormalizerStep::Kind::kNfc, {}, {}});
+    parts_->model.ignore_merges = (pre.rules & kIgnoreMerges) != 0;
+    adds_bos_ = (pre.rules & kAddsBos) != 0;
+    parts_->pre_tokenizer = pre_tokenizer_steps(pre, flag("tokenizer.ggml.add_space_prefix", false), file_);
     parts_->has_decoder = true;
     parts_->decoder.push_back({.kind = DecoderStep::Kind::kByteLevel});
     read_merges();
+    std::vector<bool> made(types_.size());
+    for (const MergeTable::Entry& entry : parts_->model.merges.entries()) made[static_cast<size_t>(entry.merge.merged)] = true;
+    find_untyped_specials(made);
+  }
+
+  // Special tokens that are typed as normal would be cut into pieces, and the text that they end would go on. One that merges
+  // make is a word.
+  void find_untyped_specials(const std::vector<bool>& made) {
+    std::string names;
+    size_t count = 0;
+    for (size_t i = 0; i < types_.size(); ++i) {
+      const std::string& token = parts_->model.tokens[i];
+      if (types_[i] != kNormal || made[i] || !looks_special(token)) continue;
+      types_[i] = kControl;
+      constexpr size_t kShown = 4;
+      if (++count <= kShown) names += str(count > 1 ? ", " : "", "'", io::printable(token), "'");
+    }
+    if (count == 0) return;
+    note(str("tokenizer.ggml.token_type has ", count, " special token", count == 1 ? "" : "s",
+             " as normal text, here taken as special: ", names, count > 4 ? ", ..." : ""));
   }
 
   void read_merges() {
@@ -163,6 +189,7 @@ class GgufTokenizer {
     parts_->decoder.push_back({.kind = DecoderStep::Kind::kByteFallback});
     parts_->decoder.push_back({.kind = DecoderStep::Kind::kFuse});
     if (space_prefix_) parts_->decoder.push_back({.kind = DecoderStep::Kind::kStrip, .text = " ", .start = 1});
+    find_untyped_specials(std::vector<bool>(types_.size()));
     merges_from_scores();
   }
 
@@ -213,13 +240,14 @@ class GgufTokenizer {
   // with SentencePiece vocabularies have no such tokens.
   bool takes_spaces_after(const std::string& token, bool special) const {
     constexpr std::string_view kDoNot[] = {"<unk>", "<s>", "<|endoftext|>"};
-    if (!phi3_ || std::find(std::begin(kDoNot), std::end(kDoNot), token) != std::end(kDoNot)) return false;
+    if (architecture_ != "phi3" || std::find(std::begin(kDoNot), std::end(kDoNot), token) != std::end(kDoNot)) return false;
     return special || token == "</s>";
   }
 
   void read_special() {
     const BpeModel& model = parts_->model;
     const bool sentence_piece = model.byte_fallback;
+    StepBudget budget(file_, 0);
     std::vector<AddedToken> added;
     std::vector<std::string> searched;
     for (const int64_t type : {int64_t{kControl}, int64_t{kUserDefined}}) {
@@ -232,9 +260,11 @@ class GgufTokenizer {
         added.push_back({.text = model.tokens[i],
                          .id = static_cast<TokenId>(i),
                          .special = special,
-                         .right_strip = takes_spaces_after(model.tokens[i], special),
+                         .right_strip = sentence_piece && takes_spaces_after(model.tokens[i], special),
                          .normalized = !special && sentence_piece && !space_prefix_});
-        searched.push_back(model.tokens[i]);
+        // Converters write spaces in them as they are, older ones as the text has them by then.
+        budget.add(model.tokens[i].size());
+        searched.push_back(added.back().normalized ? normalize(parts_->normalizer, model.tokens[i], budget) : model.tokens[i]);
       }
     }
     parts_->added.set(std::move(added), searched);
@@ -250,6 +280,10 @@ class GgufTokenizer {
   // The template, and the tokens whose texts it may ask for.
   void read_chat() {
     if (metadata_.find("tokenizer.chat_template")) parts_->chat_template = metadata_.text("tokenizer.chat_template");
+    if (metadata_.find("tokenizer.chat_templates")) {
+      for (const std::string& name : metadata_.texts("tokenizer.chat_templates"))
+        parts_->named_templates.push_back({name, metadata_.text("tokenizer.chat_template." + name)});
+    }
     constexpr std::pair<const char*, const char*> kTokens[] = {
         {"bos_token", "bos_token_id"},     {"eos_token", "eos_token_id"},       {"unk_token", "unknown_token_id"},
         {"sep_token", "seperator_token_id"}, {"pad_token", "padding_token_id"}, {"cls_token", "cls_token_id"},
@@ -264,7 +298,8 @@ class GgufTokenizer {
   std::string file_;
   std::unique_ptr<TokenizerParts> parts_;
   std::vector<int64_t> types_;
-  bool adds_bos_ = false, space_prefix_ = false, phi3_ = false;
+  std::string architecture_;
+  bool adds_bos_ = false, space_prefix_ = false;
 };
 
 }  // namespace

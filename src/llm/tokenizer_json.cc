@@ -224,12 +224,15 @@ void read_config(const JsonPart& config, TokenizerParts& parts) {
     parts.chat_template = chat.text();
     return;
   }
-  // Several, by name: the default one, else the first.
-  std::string chosen;
+  // Several, by name.
   for (size_t i = 0; i < chat.size(); ++i) {
-    if (i == 0 || chat.item(i).member("name").text() == "default") chosen = chat.item(i).member("template").text();
+    const std::string &name = chat.item(i).member("name").text(), &source = chat.item(i).member("template").text();
+    if (name == "default") {
+      parts.chat_template = source;
+    } else {
+      parts.named_templates.push_back({name, source});
+    }
   }
-  parts.chat_template = std::move(chosen);
 }
 
 std::vector<TokenId> read_generation(const JsonPart& config, const TokenizerParts& parts) {

@@ -126,6 +126,10 @@ void read_pre_tokenizer(const JsonPart& part, std::vector<PreTokenizerStep>& ste
     } else if (type == "Digits") {
       step.kind = PreTokenizerStep::Kind::kDigits;
       step.individual_digits = json.member("individual_digits").boolean_or(false);
+    } else if (type == "Punctuation") {
+      step.kind = PreTokenizerStep::Kind::kPunctuation;
+      const JsonPart behavior = json.member("behavior");
+      step.behavior = behavior.is_null() ? SplitBehavior::kIsolated : split_behavior(behavior);
     } else if (type == "Split") {
       step.kind = PreTokenizerStep::Kind::kSplit;
       step.pattern = read_pattern(json.member("pattern"));
@@ -137,7 +141,7 @@ void read_pre_tokenizer(const JsonPart& part, std::vector<PreTokenizerStep>& ste
       step.prepend_scheme = prepend_scheme(json);
       step.split = json.member("split").boolean_or(true);
     } else {
-      json.member("type").unsupported("ByteLevel, Digits, Split, Metaspace or Sequence");
+      json.member("type").unsupported("ByteLevel, Digits, Punctuation, Split, Metaspace or Sequence");
     }
     steps.push_back(std::move(step));
   });

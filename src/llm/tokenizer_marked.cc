@@ -60,7 +60,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, std::span<const Te
   }
   std::vector<TokenId> out;
   if (is_utf8(text)) {
-    encode_text(*parts_, std::string(text), true, foreign, out);
+    encode_text(*parts_, std::string(text), true, within(foreign, 0, text.size()), out);
     return out;
   }
   // Replacements move what follows them.

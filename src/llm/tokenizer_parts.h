@@ -24,12 +24,12 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 enum class PrependScheme { kNever, kFirst, kAlways };
 
 struct PreTokenizerStep {
-  enum class Kind { kByteLevel, kDigits, kSplit, kMetaspace } kind;
+  enum class Kind { kByteLevel, kDigits, kPunctuation, kSplit, kMetaspace } kind;
   bool add_prefix_space = false;                         // kByteLevel
   bool use_regex = false;                                // kByteLevel
   bool individual_digits = false;                        // kDigits
   Pattern pattern{};                                     // kSplit
-  SplitBehavior behavior = SplitBehavior::kIsolated;     // kSplit
+  SplitBehavior behavior = SplitBehavior::kIsolated;     // kSplit, kPunctuation
   bool invert = false;                                   // kSplit
   std::string replacement{};                             // kMetaspace: one character
   PrependScheme prepend_scheme = PrependScheme::kNever;  // kMetaspace
@@ -57,8 +57,11 @@ struct TokenizerParts {
   std::optional<TokenId> bos, eos;
   std::vector<TokenId> end_of_turn;
   std::string chat_template;
+  std::vector<NamedTemplate> named_templates;  // beside it
   // Variables of chat templates that are texts of tokens: bos_token, eos_token, unk_token ...
   std::vector<std::pair<std::string, std::string>> chat_tokens;
+
+  std::vector<std::string> notes;  // Tokenizer::notes
 
   // Gives end_of_turn its tokens: `ids` (from the files), eos, and the special tokens known for it. Called last.
   void set_end_of_turn(std::vector<TokenId> ids);

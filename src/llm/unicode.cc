@@ -19,6 +19,7 @@ class ClassTable {
     add(kSpaces, kSpacesCount, kSpace);
     add(kDigits, kDigitsCount, kDigit);
     add(kWordChars, kWordCharsCount, kWordChar);
+    add(kPunctuations, kPunctuationsCount, kPunctuation);
   }
   uint8_t at(uint32_t c) const { return c < 0x110000 ? pages_[page_[c >> 8]][c & 0xFF] : uint8_t{0}; }
 

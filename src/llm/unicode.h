@@ -11,11 +11,12 @@ namespace kpd::llm {
 constexpr std::string_view kReplacementChar = "\xEF\xBF\xBD";  // U+FFFD
 
 enum CharClass : uint8_t {
-  kLetter = 1,     // \p{L} of the regex engine
-  kNumber = 2,     // \p{N} of the regex engine
-  kSpace = 4,      // White_Space
-  kDigit = 8,      // what the step Digits cuts at
-  kWordChar = 16,  // \w, for added tokens that are single words
+  kLetter = 1,        // \p{L} of the regex engine
+  kNumber = 2,        // \p{N} of the regex engine
+  kSpace = 4,         // White_Space
+  kDigit = 8,         // what the step Digits cuts at
+  kWordChar = 16,     // \w, for added tokens that are single words
+  kPunctuation = 32,  // what the step Punctuation cuts at
 };
 
 // The bits of CharClass of a code point.

@@ -20,8 +20,8 @@ struct Composition {
   uint32_t first, second, composed;
 };
 
-extern const CharRange kLetters[], kNumbers[], kSpaces[], kDigits[], kWordChars[];
-extern const size_t kLettersCount, kNumbersCount, kSpacesCount, kDigitsCount, kWordCharsCount;
+extern const CharRange kLetters[], kNumbers[], kSpaces[], kDigits[], kWordChars[], kPunctuations[];
+extern const size_t kLettersCount, kNumbersCount, kSpacesCount, kDigitsCount, kWordCharsCount, kPunctuationsCount;
 extern const CombiningRange kCombining[];
 extern const size_t kCombiningCount;
 extern const Decomposition kDecompositions[];

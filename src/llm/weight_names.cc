@@ -1,6 +1,8 @@
 // llm: tensor names of Hugging Face checkpoints and of GGUF files.
 #include "llm/weight_names.h"
 
+#include <utility>
+
 #include "kpd/base/error.h"
 
 namespace kpd::llm {
@@ -11,12 +13,12 @@ struct Names {
   const char* gguf;
 };
 
-Names names_of(TensorRole role, bool post_norms) {
+Names names_of(TensorRole role, const NamingScheme& scheme) {
   switch (role) {
     case TensorRole::kEmbedding:
-      return {"model.embed_tokens", "token_embd"};
+      return {"embed_tokens", "token_embd"};
     case TensorRole::kFinalNorm:
-      return {"model.norm", "output_norm"};
+      return {"norm", "output_norm"};
     case TensorRole::kHead:
       return {"lm_head", "output"};
     case TensorRole::kRopeFactors:
@@ -44,15 +46,15 @@ Names names_of(TensorRole role, bool post_norms) {
     case TensorRole::kPostAttentionNorm:
       return {"post_attention_layernorm", "post_attention_norm"};
     case TensorRole::kMlpNorm:
-      return {post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm"};
+      return {scheme.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm"};
     case TensorRole::kGate:
       return {"mlp.gate_proj", "ffn_gate"};
     case TensorRole::kUp:
       return {"mlp.up_proj", "ffn_up"};
     case TensorRole::kGateUp:
-      return {"mlp.gate_up_proj", "ffn_up"};
+      return {scheme.shared_mlp ? "shared_mlp.input_linear" : "mlp.gate_up_proj", "ffn_up"};
     case TensorRole::kDown:
-      return {"mlp.down_proj", "ffn_down"};
+      return {scheme.shared_mlp ? "shared_mlp.output_linear" : "mlp.down_proj", "ffn_down"};
     case TensorRole::kPostMlpNorm:
       return {"post_feedforward_layernorm", "post_ffw_norm"};
   }
@@ -61,11 +63,24 @@ Names names_of(TensorRole role, bool post_norms) {
 
 }  // namespace
 
-std::string tensor_name(TensorRole role, size_t layer, bool gguf, bool post_norms) {
-  const Names names = names_of(role, post_norms);
+std::string tensor_name(TensorRole role, size_t layer, const NamingScheme& scheme) {
+  const Names names = names_of(role, scheme);
   const bool of_layer = role >= TensorRole::kAttentionNorm;
-  if (gguf) return of_layer ? str("blk.", layer, ".", names.gguf) : names.gguf;
-  return of_layer ? str("model.layers.", layer, ".", names.hf) : names.hf;
+  if (scheme.gguf) return of_layer ? str("blk.", layer, ".", names.gguf) : names.gguf;
+  if (of_layer) return str(scheme.model, "layers.", layer, ".", names.hf);
+  return str(role == TensorRole::kHead ? scheme.head : scheme.model, names.hf);
+}
+
+void find_prefixes(const io::Weights& weights, NamingScheme& scheme) {
+  if (scheme.gguf) return;
+  // As transformers 4 and 5 write the text half of a model.
+  for (const auto& [model, head] :
+       {std::pair{"model.", ""}, {"language_model.model.", "language_model."}, {"model.language_model.", ""}}) {
+    if (weights.find(str(model, "embed_tokens.weight")) == nullptr) continue;
+    scheme.model = model;
+    scheme.head = head;
+    return;
+  }
 }
 
 }  // namespace kpd::llm

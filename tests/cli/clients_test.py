@@ -12,7 +12,8 @@ import subprocess
 from run_cli_tests import HERE, Skip, run_cases
 from serve_test import MODEL, serving
 
-PYTHON = HERE.parent.parent / "build/clients-venv/bin/python"
+VENV = HERE.parent.parent / "build/clients-venv"
+PYTHON = VENV / "bin/python"
 ITEMS = [("The river rose after the rain and", 2, ["the bread was late.", "a letter sang.", "the bridge was closed.", "seven is odd."]),
          ("She opened the old box. In it she", 0, ["found a map.", "flew to the moon.", "boiled an hour.", "was a window."]),
          ("To boil an egg, put it", 1, ["under the garden.", "into hot water for some minutes.", "on the letter.", "beside a song."]),
@@ -64,6 +65,9 @@ parts = client.chat.completions.create(model="any", messages=messages, max_token
 chunks = list(parts)
 out["streamed"] = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
 out["stream_usage"] = chunks[-1].usage.completion_tokens
+out["asks_for_nothing"] = client.chat.completions.create(model="any", messages=[dict(messages[0], name="me"), *messages], max_tokens=1, temperature=0, n=1,
+    tool_choice="auto", parallel_tool_calls=True, store=False, metadata={"a": "b"}, user="u", service_tier="auto", response_format={"type": "text"},
+    presence_penalty=0.5, frequency_penalty=0.5, logit_bias={"97": 100}).choices[0].message.content
 out["text"] = client.completions.create(model="any", prompt=["ab", "abc"], max_tokens=4, temperature=0, n=2).choices[3].text
 out["text_streamed"] = "".join(c.choices[0].text for c in client.completions.create(model="any", prompt="abc", max_tokens=4, temperature=0, stream=True))
 try:
@@ -85,6 +89,7 @@ def case_the_openai_package(t):
         assert out["models"] == ["chat"] and out["chat"] == out["streamed"] and out["chat"], out
         assert out["usage"] == out["stream_usage"] == out["logprobs"] == 8, out
         assert out["text"] == out["text_streamed"], out
+        assert out["asks_for_nothing"] == "a", out
         assert out["refused"] == "tools" and out["key"] == "invalid_api_key", out
 
 
@@ -106,6 +111,53 @@ def case_lm_eval_scores_as_kpd_eval_does(t):
         theirs = [float(score) for [[score, _]] in sample["resps"]]
         assert all(abs(a - b) < 2e-3 for a, b in zip(theirs, item["log_likelihoods"])), (theirs, item)
         assert sample["acc"] == (item["pick"] == right) and sample["acc_norm"] == (item["pick_norm"] == right), (sample, item)
+
+
+ANSWERS = """task: answers
+dataset_path: json
+dataset_kwargs:
+  data_files: {{validation: {data}}}
+output_type: generate_until
+validation_split: validation
+test_split: validation
+doc_to_text: "{{{{ctx}}}}"
+doc_to_target: "{{{{endings[label]}}}}"
+generation_kwargs: {{until: ["\\n\\n"], do_sample: false, temperature: 0.0, max_gen_toks: 12}}
+metric_list:
+  - {{metric: exact_match, aggregation: mean, higher_is_better: true}}
+"""
+
+
+def lm_evals():
+    """The environments in which `import lm_eval` gives each installed version, by its number."""
+    python_with("lm_eval")
+    found = {}
+    for folder in (None, *sorted(VENV.glob("lm-eval-*"))):
+        environment = {} if folder is None else {"PYTHONPATH": str(folder)}
+        done = subprocess.run([PYTHON, "-c", "import importlib.metadata as m; print(m.version('lm_eval'))"], capture_output=True, text=True,
+                              env=dict(os.environ, **environment), check=False)
+        if done.returncode == 0:
+            found[done.stdout.strip()] = environment
+    if len(found) < 2:
+        raise Skip("one version of lm-eval is installed, two are wanted: scripts/get_clients.sh lm-eval@0.4.11")
+    return found
+
+
+def case_lm_eval_chats_in_two_versions(t):
+    t.path("items.jsonl").write_text("".join(json.dumps({"ctx": c, "label": r, "endings": e}) + "\n" for c, r, e in ITEMS))
+    t.path("answers.yaml").write_text(ANSWERS.format(data=t.path("items.jsonl")))
+    for version, environment in lm_evals().items():
+        with serving(t, key="secret") as s:
+            run([PYTHON, "-m", "lm_eval", "--model", "local-chat-completions", "--tasks", "answers", "--include_path", t.folder, "--apply_chat_template",
+                 "--system_instruction", "Be brief.", "--model_args",
+                 f"model=chat,base_url=http://127.0.0.1:{s.port}/v1/chat/completions,num_concurrent=4,max_retries=1", "--log_samples",
+                 "--output_path", version], t.folder, OPENAI_API_KEY="secret", **environment)
+            samples = [json.loads(line) for line in next(t.path(version).rglob("samples_answers_*.jsonl")).read_text().splitlines()]
+            assert len(samples) == len(ITEMS), version
+            for sample in samples:
+                messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ITEMS[sample["doc_id"]][0]}]
+                reply = s.post("/v1/chat/completions", {"messages": messages, "max_tokens": 12, "temperature": 0, "stop": ["\n\n"]})
+                assert sample["resps"] == [[reply["choices"][0]["message"]["content"]]], (version, sample, reply)
 
 
 def case_curl(t):

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -20,6 +21,7 @@ CONTEXT = 256
 class Server:
     def __init__(self, process, port, key):
         self.process, self.port, self.key = process, port, key
+        self.ended, self.reader = False, None
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -64,6 +66,11 @@ class Server:
         assert status == 200
         return float(re.search(rf"^kpd_{name} (\S+)$", text.decode(), re.M).group(1))
 
+    def close_stderr(self):
+        """Nobody reads what the server says any more; its next line may still find the reader that waits."""
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), self.process.stderr.fileno())
+
     def wait_until_idle(self):
         for _ in range(400):
             if self.metric("requests_active") == 0 and self.metric("requests_waiting") == 0:
@@ -73,28 +80,38 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(t, *options, key=None):
-    args = [t.program, "serve", str(MODEL), "--port", "0", "--arithmetic", "exact", "--threads", "1", *options]
-    process = subprocess.Popen(args + (["--api-key", key] if key else []), stderr=subprocess.PIPE, text=True)
+def serving(t, *options, key=None, given=True, model=MODEL, env=None, said=None):
+    """A server; `said` gets the lines of its stderr, `given`: the key stands on the command line. A case that has ended it sets `ended`."""
+    args = [t.program, "serve", str(model), "--port", "0", "--arithmetic", "exact", "--threads", "1", *map(str, options)]
+    if "--arithmetic" in options:
+        del args[5:7]
+    said = [] if said is None else said
+    process = subprocess.Popen(args + (["--api-key", key] if key and given else []), stderr=subprocess.PIPE, text=True,
+                               env=dict(os.environ, **(env or {})))
+    server = Server(process, 0, key)
     try:
-        lines = []
         for line in process.stderr:
-            lines.append(line)
+            said.append(line)
             found = re.search(r" on http://127\.0\.0\.1:(\d+)/v1", line)
             if found:
                 break
         else:
-            raise AssertionError(f"the server ended: {lines}")
+            raise AssertionError(f"the server ended: {said}")
+        server.port = int(found.group(1))
         # What it says later must not fill the pipe.
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield Server(process, int(found.group(1)), key)
-        assert process.poll() is None, "the server has ended"
+        server.reader = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)
+        server.reader.start()
+        yield server
+        assert server.ended or process.poll() is None, "the server has ended"
     finally:
-        process.send_signal(signal.SIGINT)
+        if not server.ended:
+            process.send_signal(signal.SIGINT)
         try:
-            assert process.wait(20) == 130, process.returncode
+            assert server.ended or process.wait(20) == 130, process.returncode
         finally:
             process.kill()
+            if server.reader:
+                server.reader.join(20)
 
 
 def refused(reply, param=None, kind="invalid_request_error"):
@@ -225,7 +242,7 @@ def case_chat_whole_and_streamed(t):
         assert whole["object"] == "chat.completion" and choice["message"]["role"] == "assistant"
         assert len(choice["logprobs"]["content"][0]["top_logprobs"]) == 2
         parts = s.chat([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}])
-        assert parts["choices"][0]["message"] == choice["message"]
+        assert parts["choices"][0]["message"] == s.chat("hel\nlo")["choices"][0]["message"], "parts are lines"
         chunks = s.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}],
                                                    "stream_options": {"include_usage": True}})
         assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
@@ -242,12 +259,11 @@ def case_chat_whole_and_streamed(t):
 def case_what_it_lacks_is_named(t):
     with serving(t) as s:
         tool = {"type": "function", "function": {"name": "f"}}
-        for field, value in (("tools", [tool]), ("response_format", {"type": "json_object"}), ("logit_bias", {"5": 1}),
-                             ("presence_penalty", 1), ("frequency_penalty", 0.5)):
+        for field, value in (("tools", [tool]), ("response_format", {"type": "json_object"}), ("tool_choice", "required"),
+                             ("reasoning_effort", "high"), ("modalities", ["audio"]), ("mirostat", 2), ("grammar", "root ::= \"a\"")):
             refused(s.chat(status=400, **{field: value}), field)
         for field, value in (("best_of", 2), ("suffix", "x"), ("no_such_field", 1)):
             refused(s.complete(prompt="a", status=400, **{field: value}), field)
-        s.chat(tools=[], response_format={"type": "text"}, logit_bias={}, presence_penalty=0)
         refused(s.chat([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}], status=400), "messages[0].content")
         refused(s.post("/v1/chat/completions", {"messages": [{"role": "tool", "content": "x"}]}, 400), "messages")
 
@@ -261,17 +277,44 @@ def case_nothing_is_ignored_but_what_the_guide_says(t):
                              ("function_call", {"name": "f"}), ("annotations", [{"type": "url_citation"}]), ("reasoning", "x"), ("name", 5)):
             refused(ask(400, **{field: value}), f"messages[0].{field}")
         part = {"type": "text", "text": "hello"}
-        for bad, name in (({"cache_control": {}}, ".cache_control"), ({"text": None}, None), ({"text": 5}, ".text"), ({"type": "input_audio"}, None)):
+        for bad, name in (({"citations": []}, ".citations"), ({"text": None}, None), ({"text": 5}, ".text"), ({"type": "input_audio"}, None)):
             refused(ask(400, content=[part, dict(part, **bad)]), "messages[0].content" + (f"[1]{name}" if name else ""))
         # What the openai package sends back of an answer, and what it says by default.
         plain = ask(200)["choices"][0]["message"]
         assert ask(200, refusal=None, audio=None, function_call=None, annotations=[], tool_calls=None, name="me")["choices"][0]["message"] == plain
-        assert ask(200, content=[dict(part, cache_control=None)], annotations=None, tool_calls=[])["choices"][0]["message"] == plain
+        assert ask(200, content=[dict(part, cache_control={"type": "ephemeral"})], annotations=None, tool_calls=[])["choices"][0]["message"] == plain
         s.chat("b", stream_options=None)
         for options, stream in (({"include_usage": True}, False), ({}, False), ({"include_obfuscation": True}, True), ({"x": 1}, True)):
             reply = s.chat("b", status=400, stream=stream, stream_options=options)
             assert reply["error"]["param"].startswith("stream_options"), reply
         s.stream("/v1/completions", {"prompt": "a", "stream_options": {"include_usage": False, "include_obfuscation": False}})
+
+
+def case_what_asks_for_nothing_is_taken(t):
+    """As clients send it without being asked: the openai package, LangChain, LiteLLM, Open WebUI, Continue, lm-evaluation-harness, and
+    those of vLLM and llama.cpp."""
+    taken = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": False, "functions": [], "function_call": "auto", "response_format": {"type": "text"},
+             "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0, "modalities": ["text"], "store": False, "metadata": {"chat": "1"}, "user": "me",
+             "safety_identifier": "x", "service_tier": "default", "prompt_cache_key": "k", "verbosity": "medium", "prediction": None, "audio": None,
+             "reasoning_effort": None, "top_logprobs": 0, "logprobs": False, "n": 1, "stop": [], "seed": -1, "top_k": -1, "min_p": 0, "repetition_penalty": 1.0,
+             "length_penalty": 1.0, "use_beam_search": False, "min_tokens": 0, "skip_special_tokens": True, "spaces_between_special_tokens": True,
+             "add_generation_prompt": True, "continue_final_message": False, "include_stop_str_in_output": False, "stop_token_ids": [], "cache_prompt": True,
+             "typical_p": 1, "tfs_z": 1.0, "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "dynatemp_range": 0, "dynatemp_exponent": 1,
+             "xtc_probability": 0, "xtc_threshold": 0.1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1,
+             "repeat_last_n": 64, "samplers": [], "grammar": "", "json_schema": {}, "n_probs": 0, "min_keep": 0, "n_keep": 0, "id_slot": -1, "lora": [],
+             "timings_per_token": False, "return_progress": False, "post_sampling_probs": False, "stream_options": None}
+    with serving(t) as s:
+        plain = s.chat("hello")["choices"][0]["message"]
+        assert s.chat("hello", **taken)["choices"][0]["message"] == plain
+        for field, value in (("tool_choice", "none"), ("store", True), ("cache_prompt", False), ("service_tier", "auto"), ("logit_bias", []), ("top_k", 0)):
+            assert s.chat("hello", **{field: value})["choices"][0]["message"] == plain, field
+        message = {"role": "user", "content": "hello", "type": "text", "name": "n"}
+        assert s.post("/v1/chat/completions", {"messages": [message], "temperature": 0, "max_tokens": 8})["choices"][0]["message"] == plain
+        # -1 is as much as there is.
+        for field in ("max_tokens", "n_predict"):
+            reply = s.complete(**{"prompt": "abc", "ignore_eos": True, "max_tokens": None, field: -1})
+            assert reply["usage"]["total_tokens"] == CONTEXT + 1, reply["usage"]
+        assert s.chat("abc", ignore_eos=True, max_tokens=None, max_completion_tokens=-1)["usage"]["total_tokens"] == CONTEXT + 1
 
 
 def case_a_full_context_has_its_code(t):
@@ -287,7 +330,10 @@ def case_a_full_context_has_its_code(t):
 
 def case_what_makes_no_sense(t):
     with serving(t) as s:
-        for fields in ({"temperature": -1}, {"temperature": "hot"}, {"top_p": 2}, {"n": 0}, {"n": 1000}, {"max_tokens": -1},
+        for fields in ({"temperature": -1}, {"temperature": "hot"}, {"top_p": 2}, {"n": 0}, {"n": 1000}, {"max_tokens": -2}, {"top_k": -2},
+                       {"presence_penalty": 3}, {"frequency_penalty": "much"}, {"logit_bias": [1]}, {"logit_bias": {"a": 1}}, {"logit_bias": {"-1": 1}},
+                       {"logit_bias": {"1": 101}}, {"logit_bias": {"1": "a"}}, {"logit_bias": {"99999": 1}}, {"logit_bias": [[1, True]]},
+                       {"repeat_last_n": 64, "repeat_penalty": 1.1},
                        {"max_tokens": 1.5}, {"logprobs": 100}, {"stop": [1]}, {"stop": ["x"] * 99}, {"seed": "a"},
                        {"stream": 1}, {"echo": "yes"}, {"stream_options": 1}):
             refused(s.complete(prompt="a", status=400, **fields), next(iter(fields)))
@@ -400,7 +446,7 @@ def case_ctrl_c_ends_requests_and_frees_the_port(t):
         with socket.socket() as port:
             port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             port.bind(("127.0.0.1", s.port))
-        s.process.poll = lambda: None  # it has ended as it should
+        s.ended = True
 
 
 def case_wrong_options(t):

@@ -40,7 +40,28 @@ CASES = {
         sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
     "phi3": (tf.Phi3Config, dict(sliding_window=48, rope_parameters=LONG, original_max_position_embeddings=32)),
 }
-GGUF_CASES = ("llama", "qwen2", "phi3")
+# Later cases stand below the earlier ones, whose seeds follow from their places.
+OLMO3 = dict(full_attention={**YARN, "attention_factor": 1.2}, sliding_attention=dict(rope_type="default", rope_theta=10000.0))
+GRANITE = dict(embedding_multiplier=3.0, logits_scaling=4.0, residual_multiplier=0.4, attention_multiplier=0.2, tie_word_embeddings=True)
+CASES |= {
+    "gemma": (tf.GemmaConfig, dict(head_dim=16)),
+    "gemma3_softcap": (tf.Gemma3TextConfig, dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=16, final_logit_softcapping=8.0, num_hidden_layers=6)),
+    "smollm3_window": (tf.SmolLM3Config, dict(num_hidden_layers=4, use_sliding_window=True, sliding_window=16, no_rope_layer_interval=2, tie_word_embeddings=True)),
+    "ministral": (tf.MinistralConfig, dict(sliding_window=16, head_dim=16, layer_types=["full_attention", "sliding_attention", "sliding_attention"])),
+    "ministral3": (tf.Ministral3Config, dict(head_dim=16, tie_word_embeddings=True, rope_parameters={
+        **YARN, "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "beta_fast": 16.0, "beta_slow": 0.5})),
+    "granite": (tf.GraniteConfig, GRANITE),
+    "granite4": (tf.GraniteMoeHybridConfig, dict(
+        **GRANITE, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48, layer_types=["full_attention"] * 3, position_embedding_type="rope",
+        mamba_n_heads=4, mamba_d_head=16)),
+    "granite4_unrotated": (tf.GraniteMoeHybridConfig, dict(
+        **GRANITE, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48, layer_types=["full_attention"] * 3, mamba_n_heads=4, mamba_d_head=16)),
+    "olmo2": (tf.Olmo2Config, dict()),
+    "olmo3": (tf.Olmo3Config, dict(num_hidden_layers=4, sliding_window=16, rope_parameters=OLMO3)),
+}
+GGUF_CASES = {"llama": "llama", "qwen2": "qwen2", "phi3": "phi3", "llama3_rope": "llama", "smollm3": "smollm3", "qwen3": "qwen3", "gemma": "gemma",
+              "gemma3_softcap": "gemma3", "ministral3": "mistral3", "granite": "granite", "granite4": "granite", "granite4_unrotated": "granite",
+              "olmo2": "olmo2", "olmo3": "olmo2"}
 
 
 def randomize(model, seed):
@@ -76,7 +97,7 @@ def main():
         (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1, sort_keys=True) + "\n")
         save_file({"tokens": tokens[0].float(), "logits": logits}, folder / "logits.safetensors")
         if name in GGUF_CASES:
-            write_gguf(folder / "model.gguf", name, config, state, bf16=name == "phi3")
+            write_gguf(folder / "model.gguf", GGUF_CASES[name], config, state, bf16=name not in ("llama", "qwen2"), plain=name not in ("llama", "qwen2", "phi3"))
         print(name, type(model).__name__, f"largest logit {logits.abs().max():.3f}")
 
 

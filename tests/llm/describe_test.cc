@@ -120,6 +120,174 @@ TEST(Describe, WindowsOfGguf) {
   EXPECT_EQ(describe_gguf_of("gemma3", {}).layers[0].window, 0u);
 }
 
+using List = std::vector<uint64_t>;
+
+// By the keys of llama.cpp's converters: which layers have a window.
+TEST(Describe, PatternsOfWindowsOfGguf) {
+  const auto windows = [](const std::string& architecture, Values more) {
+    more.emplace_back("attention.sliding_window", uint64_t{128});
+    std::string text;
+    for (const LayerDescription& layer : describe_gguf_of(architecture, more).layers) text += layer.window == 128 ? 'w' : '.';
+    return text;
+  };
+  const char* key = "attention.sliding_window_pattern";
+  EXPECT_EQ(windows("gemma2", {}), "w.w.w.");
+  EXPECT_EQ(windows("gemma3", {}), "wwwww.");
+  EXPECT_EQ(windows("gemma3", {{key, uint64_t{3}}}), "ww.ww.");
+  EXPECT_EQ(windows("olmo2", {}), "www.ww");
+  EXPECT_EQ(windows("olmo2", {{key, std::vector<bool>{true, false, false, true, true, false}}}), "w..ww.");
+  EXPECT_EQ(windows("phi3", {}), "wwwwww");
+  EXPECT_EQ(windows("qwen2", {{key, uint64_t{2}}}), "w.w.w.");
+  EXPECT_KPD_ERROR(kUnsupported, "m.gguf: a window of 128 tokens, but no attention.sliding_window_pattern",
+                   windows("qwen2", {}));
+  EXPECT_EQ(describe_gguf_of("llama", {{"attention.sliding_window", uint64_t{4096}}}).layers[0].window, 0u);  // the context
+  EXPECT_KPD_ERROR(kCorruptData, "has 2 values, expected 6", windows("olmo2", {{key, std::vector<bool>{true, false}}}));
+}
+
+TEST(Describe, KeysOfGgufThatChangeResultsAreRead) {
+  EXPECT_FLOAT_EQ(describe_gguf_of("llama", {{"attention.scale", 0.5}}).attention_scale, 0.5f);
+  EXPECT_FLOAT_EQ(describe_gguf_of("llama", {{"attention.scale", 0.0}}).attention_scale, 0.25f);
+  EXPECT_FLOAT_EQ(describe_gguf_of("gemma3", {{"final_logit_softcapping", 20.0}}).logit_softcap, 20.f);
+  EXPECT_FLOAT_EQ(describe_gguf_of("gemma2", {}).attention_softcap, 50.f);
+  const ModelDescription granite = describe_gguf_of(
+      "granite", {{"embedding_scale", 12.0}, {"residual_scale", 0.22}, {"logit_scale", 16.0}, {"attention.scale", 0.0078125}});
+  EXPECT_FLOAT_EQ(granite.embedding_scale, 12);
+  EXPECT_FLOAT_EQ(granite.residual_scale, 0.22f);
+  EXPECT_FLOAT_EQ(granite.logit_scale, 1 / 16.f);
+  EXPECT_FLOAT_EQ(granite.attention_scale, 0.0078125f);
+  EXPECT_FLOAT_EQ(describe_gguf_of("granite", {{"logit_scale", 0.0}}).logit_scale, 1);
+  EXPECT_EQ(describe_gguf_of("granite", {{"rope.scaling.finetuned", false}}).layers[1].rope, -1);
+  EXPECT_EQ(describe_gguf_of("llama", {{"rope.scaling.finetuned", false}}).layers[1].rope, 0);
+  const auto yarn = [](Values more) {
+    more.insert(more.end(), {{"rope.scaling.type", std::string("yarn")}, {"rope.scaling.factor", 4.0}});
+    return describe_gguf_of("mistral3", more);
+  };
+  const double usual = 0.1 * std::log(4.0) + 1;
+  EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_log_multiplier", 1.0}}).ropes[0].attention_factor, 1);
+  EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_log_multiplier", 0.5}}).ropes[0].attention_factor,
+                   usual / (0.05 * std::log(4.0) + 1));
+  EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_attn_factor", 1.5}}).ropes[0].attention_factor, 1.5);
+  EXPECT_EQ(yarn({{"rope.scaling.yarn_beta_fast", 16.0}}).ropes[0].beta_fast, 16);
+  EXPECT_EQ(yarn({{"rope.scaling.yarn_beta_slow", 2.0}}).ropes[0].beta_slow, 2);
+  const ModelDescription hot =
+      yarn({{"attention.temperature_scale", 0.1}, {"rope.scaling.original_context_length", uint64_t{1024}}});
+  EXPECT_FLOAT_EQ(hot.temperature_scale, 0.1f);
+  EXPECT_EQ(hot.temperature_length, 1024u);
+  EXPECT_EQ(yarn({{"attention.temperature_length", uint64_t{99}}}).temperature_length, 99u);
+  EXPECT_EQ(describe_gguf_of("gemma3", {{"rope.freq_base_swa", 5000.0}}).ropes[1].theta, 5000);
+  EXPECT_EQ(describe_gguf_of("granite", {{"attention.head_count_kv", List(6, 2)}}).n_kv_heads, 2u);
+}
+
+TEST(Describe, KeysOfGgufThatNothingReadsAreRefused) {
+  const auto refused = [](const std::string& architecture, const Values& more, const std::string& text, int line) {
+    testing::expect_error(
+        ErrorCode::kUnsupported, text, [&] { describe_gguf_of(architecture, more); }, __FILE__, line);
+  };
+  refused("llama", {{"attention.clamp_kqv", 8.0}}, "m.gguf: kpd does not know the key llama.attention.clamp_kqv", __LINE__);
+  refused("llama", {{"logit_scale", 2.0}}, "llama.logit_scale", __LINE__);
+  refused("qwen3", {{"rope.dimension_sections", List{8, 4, 4}}}, "qwen3.rope.dimension_sections", __LINE__);
+  refused("llama", {{"rope.scaling.alpha", 2.0}}, "llama.rope.scaling.alpha", __LINE__);
+  refused("llama", {{"attention.temperature_scale", 0.1}}, "llama.attention.temperature_scale", __LINE__);
+  refused("llama", {{"a.new.key", std::string("on")}}, "llama.a.new.key", __LINE__);
+  refused("llama", {{"rope.scaling.type", std::string("yarn")}, {"rope.scaling.yarn_ext_factor", 0.5}}, "expected 1", __LINE__);
+  refused("llama", {{"attention.causal", false}}, "an embedding model", __LINE__);
+  refused("qwen3", {{"pooling_type", uint64_t{3}}}, "an embedding model", __LINE__);
+  refused("llama", {{"attention.value_length", uint64_t{8}}}, "values of 8 numbers a head beside keys of 16", __LINE__);
+  refused("granite", {{"attention.head_count_kv", List{2, 2, 0, 2, 2, 2}}}, "granite.attention.head_count_kv differs",
+          __LINE__);
+  refused("llama", {{"expert_count", uint64_t{8}}, {"expert_used_count", uint64_t{2}}}, "a mixture of 8 experts", __LINE__);
+  // Zeros, and what converters leave in dense models.
+  for (const Values& taken :
+       {Values{{"attention.clamp_kqv", 0.0}}, Values{{"a.new.key", uint64_t{0}}},
+        Values{{"expert_count", uint64_t{0}}, {"expert_used_count", uint64_t{2}}}, Values{{"ssm.conv_kernel", uint64_t{4}}},
+        Values{{"attention.causal", true}}, Values{{"tensor_data_layout", std::string("Meta AI original pth")}}}) {
+    EXPECT_EQ(describe_gguf_of("llama", taken).n_layers, 6u) << taken[0].first;
+  }
+}
+
+TEST(Describe, WhatIsLeftOutIsNamed) {
+  const auto refused = [](const std::string& architecture, const std::string& what, int line) {
+    testing::expect_error(
+        ErrorCode::kUnsupported, architecture + " is " + what, [&] { describe(architecture, ""); }, __FILE__, line);
+  };
+  for (const char* name :
+       {"MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "OlmoeForCausalLM", "PhimoeForCausalLM",
+        "DeepseekV3ForCausalLM", "GptOssForCausalLM", "GraniteMoeForCausalLM", "Llama4ForConditionalGeneration"}) {
+    refused(name, "a mixture of experts", __LINE__);
+  }
+  refused("Lfm2ForCausalLM", "a hybrid of convolutions", __LINE__);
+  refused("Qwen3_5ForConditionalGeneration", "a hybrid of linear and full attention", __LINE__);
+  refused("Gemma3nForConditionalGeneration", "a model with embeddings of its own", __LINE__);
+  refused("MambaForCausalLM", "a state-space model", __LINE__);
+  refused("Qwen2VLForConditionalGeneration", "a model for images or sound", __LINE__);
+  refused("LlamaForSequenceClassification", "a classifier", __LINE__);
+  for (const char* name : {"qwen3moe", "gpt-oss", "deepseek2", "llama4"}) {
+    EXPECT_KPD_ERROR(kUnsupported, "a mixture of experts", describe_gguf_of(name, {}));
+  }
+  EXPECT_KPD_ERROR(kUnsupported, "lfm2 is a hybrid", describe_gguf_of("lfm2", {}));
+  EXPECT_KPD_ERROR(kUnsupported, "a mixture of 4 experts",
+                   describe("GraniteMoeHybridForCausalLM", R"("num_local_experts": 4)"));
+  EXPECT_KPD_ERROR(kUnsupported, "layer_types has 'mamba' for layer 1, a hybrid",
+                   describe("GraniteMoeHybridForCausalLM",
+                            R"("num_local_experts": 0, "shared_intermediate_size": 96,
+                               "layer_types": ["attention", "mamba", "attention", "attention", "attention", "attention"])"));
+}
+
+// transformers' classes decide what a file leaves out.
+TEST(Describe, WhatTheClassTakesWhereTheFileIsSilent) {
+  EXPECT_EQ(describe("MistralForCausalLM", "").layers[0].window, 4096u);
+  EXPECT_EQ(describe("GemmaForCausalLM", "").head_dim, 256u);
+  EXPECT_EQ(describe("LlamaForCausalLM", "").head_dim, 16u);
+  EXPECT_EQ(describe("SmolLM3ForCausalLM", "").ropes[0].theta, 2e6);
+  EXPECT_FLOAT_EQ(describe("Gemma2ForCausalLM", "").attention_softcap, 50);
+  EXPECT_FLOAT_EQ(describe("Gemma2ForCausalLM", R"("attn_logit_softcapping": null)").attention_softcap, 0);
+  EXPECT_FLOAT_EQ(describe("Gemma3ForCausalLM", R"("head_dim": 64)").attention_scale, 1 / 16.f);
+  const auto olmo = describe("Olmo3ForCausalLM", "");
+  EXPECT_EQ(olmo.layers[2].window, 4096u);
+  EXPECT_EQ(olmo.layers[3].window, 0u);
+  EXPECT_EQ(olmo.ropes[0].theta, 5e5);
+  const auto half = describe_config(R"({"architectures": ["Mistral3ForConditionalGeneration"],
+      "text_config": {"model_type": "ministral3", "num_hidden_layers": 2}})",
+                                    "config.json");
+  EXPECT_EQ(half.d_model, 4096u);
+  EXPECT_EQ(half.n_kv_heads, 8u);
+  EXPECT_EQ(half.ropes[0].kind, RopeKind::kYarn);
+  EXPECT_FLOAT_EQ(half.temperature_scale, 0.1f);
+  EXPECT_EQ(half.temperature_length, 16384u);
+  EXPECT_TRUE(half.text_half && half.tied_head);
+}
+
+TEST(Describe, RotationsOfLayersWithWindows) {
+  // YaRN is for the layers that see everything.
+  const auto olmo = describe("Olmo3ForCausalLM", R"("rope_theta": 1000, "sliding_window": 128,
+      "rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1024})");
+  ASSERT_EQ(olmo.ropes.size(), 2u);
+  EXPECT_EQ(olmo.ropes[0].kind, RopeKind::kYarn);
+  EXPECT_EQ(olmo.ropes[1].kind, RopeKind::kDefault);
+  EXPECT_EQ(olmo.ropes[1].theta, 1000);
+  EXPECT_EQ(olmo.layers[0].rope, 1);
+  EXPECT_EQ(olmo.layers[3].rope, 0);
+  const auto gemma = describe("Gemma3ForCausalLM", R"("rope_parameters": {"full_attention": {"rope_theta": 5}})");
+  EXPECT_EQ(gemma.ropes[0].theta, 5);
+  EXPECT_EQ(gemma.ropes[1].theta, 10000);
+  const auto smol = describe("SmolLM3ForCausalLM", R"("use_sliding_window": true, "sliding_window": 128)");
+  EXPECT_EQ(smol.layers[3].window, 128u);  // the one without a rotation
+  EXPECT_EQ(smol.layers[4].window, 0u);
+  EXPECT_EQ(describe("Phi3ForCausalLM", R"("rope_scaling": {"type": "yarn", "original_max_position_embeddings": 64,
+      "short_factor": [1,1,1,1,1,1,1,1], "long_factor": [1,1,1,1,1,1,1,1]})")
+                .ropes[0]
+                .kind,
+            RopeKind::kLongRope);
+}
+
+// Python writes infinities that JSON has not.
+TEST(Describe, InfinitiesOfPython) {
+  const char* text = R"("time_step_limit": [0.0, Infinity, -Infinity, NaN], "_note": "say \"Infinity\" or NaN")";
+  EXPECT_EQ(describe("LlamaForCausalLM", text).n_layers, 6u);
+  EXPECT_KPD_ERROR(kCorruptData, "rope_theta is \"Infinity\", expected a number",
+                   describe("LlamaForCausalLM", R"("rope_theta": Infinity)"));
+}
+
 TEST(Describe, WindowsOfEachFamily) {
   EXPECT_EQ(describe("MistralForCausalLM", R"("sliding_window": 128)").layers[5].window, 128u);
   EXPECT_EQ(describe("MistralForCausalLM", R"("sliding_window": null)").layers[5].window, 0u);

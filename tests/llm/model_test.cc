@@ -102,11 +102,14 @@ TEST_P(EveryFamily, TokenByTokenIsAllAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(, EveryFamily,
                          ::testing::Values("llama", "llama3_rope", "llama_linear", "llama_dynamic", "mistral", "smollm3",
-                                           "qwen2", "qwen2_window", "qwen3", "gemma2", "gemma3", "phi3"),
+                                           "qwen2", "qwen2_window", "qwen3", "gemma2", "gemma3", "phi3", "gemma",
+                                           "gemma3_softcap", "smollm3_window", "ministral", "ministral3", "granite", "granite4",
+                                           "granite4_unrotated", "olmo2", "olmo3"),
                          [](const auto& i) { return std::string(i.param); });
 
 TEST(Model, AGgufFileIsTheSameModel) {
-  for (const char* name : {"llama", "qwen2", "phi3"}) {
+  for (const char* name : {"llama", "qwen2", "phi3", "llama3_rope", "smollm3", "qwen3", "gemma", "gemma3_softcap", "ministral3",
+                           "granite", "granite4", "granite4_unrotated", "olmo2", "olmo3"}) {
     const Golden golden = load_golden(name);
     Model model = load_exact(std::string(name) + "/model.gguf");
     EXPECT_LT(distance(run_whole(model, golden.tokens), golden.logits), 1e-4f * largest(golden.logits)) << name;

@@ -116,7 +116,9 @@ void CommonOptions::add_seed(CLI::App& app, const char* more) {
   add(app, "--seed", seed_text, "S", str("seed of all randomness; without it one comes from the system and is printed", more));
 }
 void CommonOptions::add_threads(CLI::App& app) {
-  add(app, "--threads", threads_text, "N", "threads (default: one a processor); the result does not depend on it");
+  add(app, "-t,--threads", threads_text, "N",
+      "threads (default: one a processor that this process may use, by its affinity and a container's CPU quota); the result does "
+      "not depend on it");
 }
 void CommonOptions::add_json(CLI::App& app) { add(app, "--json", json, "print the figures as JSON, one object a line"); }
 
@@ -133,8 +135,13 @@ Format CommonOptions::format() const {
 
 uint64_t fresh_seed() { return os_entropy() >> 11; }
 
+std::optional<uint64_t> CommonOptions::given_seed() const {
+  if (seed_text.empty()) return std::nullopt;
+  return parse_count("--seed", seed_text, 0, ~uint64_t{0});
+}
+
 uint64_t CommonOptions::seed() const {
-  if (!seed_text.empty()) return parse_count("--seed", seed_text, 0, ~uint64_t{0});
+  if (const auto given = given_seed()) return *given;
   const uint64_t seed = fresh_seed();
   std::fprintf(stderr, "seed %llu (repeat with --seed %llu)\n", static_cast<unsigned long long>(seed),
                static_cast<unsigned long long>(seed));
@@ -147,9 +154,10 @@ int CommonOptions::threads() const {
 }
 
 void check_option_names(const CLI::App& app, std::span<const std::string> args) {
-  std::vector<std::string> names = {"--help", "-h"};
+  std::vector<std::string> names = {"--help", "-h"}, letters;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back(str("--", name));
+    for (const std::string& name : option->get_snames()) letters.push_back(str("-", name));
   }
   for (const std::string& arg : args) {
     if (arg == "--") return;
@@ -157,6 +165,9 @@ void check_option_names(const CLI::App& app, std::span<const std::string> args) 
     if (arg.size() < 2 || arg[0] != '-' || is_number) continue;
     const std::string name = arg.substr(0, arg.find('='));
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    // One letter, or with its number behind it: -t, -t4.
+    const bool known_letter = std::find(letters.begin(), letters.end(), name.substr(0, 2)) != letters.end();
+    if (known_letter && (name.size() == 2 || std::isdigit(static_cast<unsigned char>(name[2])) != 0)) continue;
     const std::string word = name.starts_with("--") ? name : str("-", name);
     std::vector<std::string_view> views(names.begin(), names.end());
     std::string_view near = nearest_word(word, views);

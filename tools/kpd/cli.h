@@ -49,7 +49,8 @@ auto as_usage(std::string_view option, Fn&& fn) {
   }
 }
 
-// Options are long only: add(app, "--dim", variable, "D", "elements of each vector").
+// Options are long: add(app, "--dim", variable, "D", "elements of each vector"). Those few that users of llama.cpp type by one
+// letter have both names: "-t,--threads".
 CLI::Option* add(CLI::App& app, const char* name, std::string& value, const char* meta, const std::string& help);
 CLI::Option* add(CLI::App& app, const char* name, std::vector<std::string>& values, const char* meta, const std::string& help);
 CLI::Option* add(CLI::App& app, const char* name, bool& value, const std::string& help);
@@ -92,6 +93,7 @@ struct CommonOptions {
   Format format() const;
   // --seed, or fresh_seed(), which is then printed on stderr.
   uint64_t seed() const;
+  std::optional<uint64_t> given_seed() const;
   // --threads, or one a processor.
   int threads() const;
 };

@@ -15,6 +15,7 @@
 #include "model_options.h"
 #include "progress.h"
 #include "signals.h"
+#include "table.h"
 
 namespace kpd::tool {
 namespace {
@@ -23,7 +24,8 @@ struct EvalArgs {
   CommonOptions common;
   ModelOptions model;
   TaskArgs task;
-  std::vector<std::string> models, protocols, caches;
+  ModelArgs which;
+  std::vector<std::string> protocols, caches;
   std::string text, ctx, windows, reference;
 };
 
@@ -84,11 +86,60 @@ void print_text(const Configuration& c, const llm::Evaluation& e, llm::Arithmeti
     fmt::print("    positions {:>5} to {:>5}: perplexity {:.3f}", b.from, b.to - 1, std::exp(b.loss_sum / n));
     fmt::print("{}\n", e.compared ? fmt::format(", KL {:.5f}", b.kld_sum / n) : "");
   }
-  std::fflush(stdout);
+}
+
+// One row a model, protocol and cache. Quantiles, threads and seconds are in csv only.
+Table make_table(bool compared) {
+  std::vector<Column> columns = {{.key = "model", .head = "model", .left = true},
+                                 {.key = "protocol", .head = "protocol", .left = true},
+                                 {.key = "ctx", .head = "ctx"},
+                                 {.key = "windows", .head = "windows"},
+                                 {.key = "tokens", .head = "tokens"},
+                                 {.key = "arithmetic", .head = "arithmetic", .left = true},
+                                 {.key = "kv", .head = "kv", .left = true},
+                                 {.key = "threads", .head = ""},
+                                 {.key = "ppl", .head = "ppl"},
+                                 {.key = "ppl_stderr", .head = "+-"}};
+  if (compared) {
+    for (const Column& column : std::vector<Column>{{.key = "kld_mean", .head = "KLD"},
+                                                    {.key = "kld_stderr", .head = "+-"},
+                                                    {.key = "kld_median", .head = ""},
+                                                    {.key = "kld_p90", .head = ""},
+                                                    {.key = "kld_p99", .head = "KLD 99 %"},
+                                                    {.key = "kld_p999", .head = ""},
+                                                    {.key = "kld_max", .head = "KLD max"},
+                                                    {.key = "same_top1", .head = "same top 1"},
+                                                    {.key = "ln_ppl_ratio", .head = "ln(ppl ratio)"}})
+      columns.push_back(column);
+  }
+  columns.push_back({.key = "seconds", .head = ""});
+  columns.push_back({.key = "tokens_per_s", .head = "t/s"});
+  return Table(std::move(columns));
+}
+
+std::vector<Cell> table_row(const Configuration& c, const llm::Evaluation& e, llm::Arithmetic arithmetic, int threads) {
+  std::vector<Cell> row = {c.model,
+                           llm::protocol_name(c.plan.protocol),
+                           count_cell(c.plan.context),
+                           count_cell(e.windows),
+                           count_cell(e.tokens),
+                           llm::arithmetic_name(arithmetic),
+                           c.plan.cache,
+                           count_cell(static_cast<uint64_t>(threads)),
+                           fixed_cell(e.perplexity, 4),
+                           fixed_cell(e.perplexity_stderr, 4)};
+  if (e.compared) {
+    for (const double v : {e.kld_mean, e.kld_stderr, e.kld_median, e.kld_p90, e.kld_p99, e.kld_p999, e.kld_max, e.same_top1})
+      row.push_back(fixed_cell(v, 5));
+    row.push_back(fixed_cell(e.ln_ppl_ratio, 5));
+  }
+  row.push_back(fixed_cell(e.seconds, 2));
+  row.push_back(fixed_cell(static_cast<double>(e.windows * c.plan.context) / e.seconds, 1));
+  return row;
 }
 
 std::vector<Configuration> make_configurations(const EvalArgs& args) {
-  if (args.models.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+  const std::vector<std::string> models = args.which.models();
   require(args.text, "--text", "FILE");
   llm::EvaluationPlan plan;
   plan.context = parse_count("--ctx", args.ctx.empty() ? "2048" : args.ctx, 4, 1 << 24);
@@ -97,7 +148,7 @@ std::vector<Configuration> make_configurations(const EvalArgs& args) {
   const std::vector<std::string> protocols = args.protocols.empty() ? std::vector<std::string>{"paper"} : args.protocols;
   const std::vector<std::string> caches = args.caches.empty() ? std::vector<std::string>{"f32"} : args.caches;
   std::vector<Configuration> all;
-  for (const std::string& model : args.models) {
+  for (const std::string& model : models) {
     for (const std::string& protocol : protocols) {
       for (const std::string& cache : caches) {
         plan.protocol = as_usage("--protocol", [&] { return llm::parse_protocol(protocol); });
@@ -111,10 +162,10 @@ std::vector<Configuration> make_configurations(const EvalArgs& args) {
 }
 
 int run_eval_task(const EvalArgs& args) {
-  if (args.models.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+  const std::vector<std::string> models = args.which.models();
   if (!args.text.empty() || !args.reference.empty() || !args.protocols.empty() || !args.ctx.empty() || !args.windows.empty())
     usage("--task: --text, --protocol, --ctx, --windows and --reference belong to perplexity; give one or the other");
-  return run_tasks(args.task, args.models, args.caches, args.model, args.common);
+  return run_tasks(args.task, models, args.caches, args.model, args.common);
 }
 
 int run_eval(const EvalArgs& args) {
@@ -123,7 +174,9 @@ int run_eval(const EvalArgs& args) {
   const int threads = args.common.threads();
   const bool compares = !args.reference.empty() || !args.caches.empty();
   const llm::Arithmetic arithmetic = args.model.arithmetic(compares ? llm::Arithmetic::kExact : llm::Arithmetic::kFast);
-  const io::MappedFile file = io::map_file(args.text);
+  const Format format = args.common.format();
+  const Table table = make_table(!args.reference.empty());
+  const io::MappedFile file = map_text(args.text);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   std::optional<LoadedModel> reference;
   if (!args.reference.empty()) reference = load_model(args.reference, llm::Arithmetic::kExact, threads);
@@ -132,6 +185,7 @@ int run_eval(const EvalArgs& args) {
   std::optional<llm::Protocol> tokens_of;
   std::vector<llm::TokenId> tokens;
   const DeferInterrupt defer(true);
+  if (format != Format::kText) fmt::print("{}", table.head(format));
   for (const Configuration& c : all) {
     if (c.model != loaded_path) {
       loaded.reset();
@@ -140,6 +194,7 @@ int run_eval(const EvalArgs& args) {
       tokens_of.reset();
     }
     if (tokens_of != c.plan.protocol) {
+      const Progress progress("tokenize", 0, "");
       tokens = loaded->tokenizer.encode(text, llm::protocol_encoding(c.plan.protocol));
       tokens_of = c.plan.protocol;
     }
@@ -154,10 +209,12 @@ int run_eval(const EvalArgs& args) {
     progress.clear();
     if (args.common.json) {
       fmt::print("{}\n", to_json(c, e, arithmetic, threads).dump());
-      std::fflush(stdout);
+    } else if (format != Format::kText) {
+      fmt::print("{}", table.row(format, table_row(c, e, arithmetic, threads)));
     } else {
       print_text(c, e, arithmetic);
     }
+    std::fflush(stdout);
     if (interrupted()) {
       if (e.windows < windows.size())
         fmt::print(stderr, "interrupted: {} of {} windows were evaluated\n", e.windows, windows.size());
@@ -175,11 +232,10 @@ Command eval_command() {
           {"kpd eval MODEL.gguf --text wiki.txt --protocol llama.cpp --ctx 256 --windows 4"},
           [](CLI::App& app) {
             auto args = std::make_shared<EvalArgs>();
-            add_positional(app, "MODEL", args->models,
-                           "GGUF file or Hugging Face folder; several are evaluated one after the other");
-            add(app, "--text", args->text, "FILE", "text to predict (UTF-8)");
+            args->which.add(app, "; several are evaluated one after the other");
+            add(app, "--text", args->text, "FILE", "text to predict (UTF-8); -: standard input");
             add(app, "--protocol", args->protocols, "NAME", "paper (default) or llama.cpp; may be given twice");
-            add(app, "--ctx", args->ctx, "N", "tokens of a window (default 2048)");
+            add(app, "-c,--ctx", args->ctx, "N", "tokens of a window (default 2048)");
             add(app, "--windows", args->windows, "K", "at most K windows (default: all)");
             add(app, "--reference", args->reference, "MODEL2",
                 "also the KL divergence of MODEL from MODEL2 (exact, f32 cache)");
@@ -190,6 +246,7 @@ Command eval_command() {
             args->model.add_chunk(app);
             args->common.add_threads(app);
             args->common.add_json(app);
+            args->common.add_format(app);
             return [args] { return run_eval(*args); };
           }};
 }

@@ -110,8 +110,8 @@ void count_parameters(const llm::ModelDescription& d, Subject& subject) {
   const double q = real(d.n_heads * d.head_dim), kv = real(d.n_kv_heads * d.head_dim), width = real(d.d_model);
   const double mlp = real(d.d_ff), layers = real(d.n_layers);
   subject.in_matrices = real(d.n_vocabulary) * width * (d.tied_head ? 1 : 2) + layers * width * (2 * q + 2 * kv + 3 * mlp);
-  double per_layer = width * (d.post_norms ? 4 : 2);
-  if (d.qk_norm) per_layer += 2 * real(d.head_dim);
+  double per_layer = width * ((d.pre_norms ? 2 : 0) + (d.post_norms ? 2 : 0));
+  if (d.qk_norm) per_layer += d.qk_norm_whole ? q + kv : 2 * real(d.head_dim);
   if (d.qkv_bias) per_layer += q + 2 * kv;
   if (d.o_bias) per_layer += width;
   if (d.mlp_bias) per_layer += 2 * mlp + width;
@@ -138,18 +138,13 @@ Subject read_subject(const PlanArgs& args) {
     return subject;
   }
   subject.name = args.model;
-  std::error_code ignored;
   if (fs::path(args.model).extension() == ".json") {
     subject.description = read_config(args.model);
     count_parameters(*subject.description, subject);
     return subject;
   }
   const io::Weights weights = io::Weights::open(args.model);
-  if (weights.gguf()) {
-    subject.description = llm::describe_gguf(*weights.gguf());
-  } else if (const fs::path config = fs::path(args.model) / "config.json"; fs::exists(config, ignored)) {
-    subject.description = read_config(config.string());
-  }
+  subject.description = llm::describe_weights(weights);
   count_stored(weights, subject);
   return subject;
 }

@@ -1,19 +1,21 @@
 // tools: `kpd serve`, a language model behind OpenAI's HTTP interface.
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <thread>
 
-#include <fmt/format.h>
-
+#include "chat_options.h"
 #include "cli.h"
 #include "commands.h"
-#include "http_request.h"
 #include "kpd/base/error.h"
 #include "model_options.h"
-#include "serve_openai.h"
+#include "say.h"
+#include "serve_access.h"
+#include "serve_front.h"
 #include "signals.h"
 
 namespace kpd::tool {
@@ -22,9 +24,10 @@ namespace {
 struct ServeArgs {
   CommonOptions common;
   ModelOptions model;
-  std::string path, host, port, ctx, parallel, api_key, max_queue, timeout, kv, chat_template, name;
-  std::vector<std::string> allowed_hosts;
-  bool has_key = false;
+  AccessOptions access;
+  ChatArgs templates;
+  std::string path, host, port, ctx, parallel, max_queue, timeout, kv, name;
+  bool log = false;
 };
 
 // What the command line says by itself, checked before a model is read. No context: the model's.
@@ -47,6 +50,9 @@ llm::SamplingOptions default_sampling(const std::string& path) {
   return std::filesystem::is_directory(path, ignored) ? llm::sampling_of_folder(path, o) : o;
 }
 
+// SIGTERM is how a server is told to end: that it did is no failure.
+int exit_of_signal() { return interrupt_signal() == SIGTERM ? kExitOk : kExitInterrupt; }
+
 std::string model_name(const ServeArgs& args) {
   if (!args.name.empty()) return args.name;
   namespace fs = std::filesystem;
@@ -55,115 +61,117 @@ std::string model_name(const ServeArgs& args) {
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
 
-void find_chat_family(std::optional<llm::ChatFamily> given, Service& service) {
-  service.family = given;
-  if (given) return;
+void find_template(const ChatArgs& args, Service& service) {
   try {
-    service.family = llm::recognise_chat_template(service.tokenizer.chat_template());
+    service.chat = choose_template(args, service.tokenizer);
   } catch (const Error& e) {
+    if (!args.template_text.empty()) throw;
     service.no_chat = e.what();
-    fmt::print(stderr, "note: no chat: {} (--chat-template)\n", e.what());
+    say("note: no chat: {}\n", e.what());
   }
 }
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+// An address as it stands in a URL.
+std::string in_url(const std::string& host) { return host.find(':') == std::string::npos ? host : "[" + host + "]"; }
 
-// What requests may call a server on `host`. One that all the network can reach has names that it does not know.
-std::vector<std::string> host_names(const std::string& host, const std::vector<std::string>& allowed) {
-  if (!is_loopback(host) && allowed.empty()) return {};
-  std::vector<std::string> names{"localhost", "127.0.0.1", "[::1]"};
-  names.push_back(host_name(host.find(':') == std::string::npos ? host : "[" + host + "]"));
-  for (std::string name : allowed) {
-    if (std::count(name.begin(), name.end(), ':') > 1 && !name.starts_with('[')) name = "[" + name + "]";
-    if (name.empty() || name.find_first_of("/@ ") != std::string::npos || host_name(name).size() != name.size())
-      usage("--allowed-host: expected a name or an address without a port, not '", name, "'");
-    names.push_back(host_name(name));
+// Runs `work` on a thread of its own, so that Ctrl-C and SIGTERM end the program while it goes on: it has nothing to tidy up.
+template <class Work>
+auto unless_interrupted(HttpServer& http, const Work& work) {
+  std::packaged_task<decltype(work())()> task(work);
+  auto result = task.get_future();
+  std::thread thread(std::move(task));
+  while (result.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    if (!interrupted()) continue;
+    http.stop();
+    std::_Exit(exit_of_signal());
   }
-  return names;
+  thread.join();
+  return result.get();
 }
 
-// What a client can put into a header as it is.
-void check_key(const std::string& key) {
-  const auto visible = [](char c) { return c > ' ' && c < 0x7F; };
-  if (key.empty() || !std::all_of(key.begin(), key.end(), visible))
-    usage("--api-key: expected visible ASCII characters, no spaces, at least one");
+// Everything behind the port. What it refers to, it holds.
+struct Serving {
+  Serving(LoadedModel model, const llm::SchedulerOptions& options)
+      : tokenizer(std::move(model.tokenizer)),
+        model_bytes(model.model.memory_bytes()),
+        scheduler(std::move(model.model), tokenizer, options),
+        service{scheduler, tokenizer} {}
+
+  llm::Tokenizer tokenizer;
+  uint64_t model_bytes;
+  llm::Scheduler scheduler;
+  Service service;
+};
+
+std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& options, int threads) {
+  LoadedModel loaded = load_model(args.path, args.model.arithmetic(llm::Arithmetic::kFast), threads);
+  const size_t trained = loaded.model.description().max_context;
+  if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
+  if (options.context > trained)
+    say("note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
+  return std::make_unique<Serving>(std::move(loaded), options);
 }
 
-HttpReply failure(int status, const std::string& text) {
-  if (!text.empty()) return ApiError(status, text).reply();
-  switch (status) {
-    case 404:
-      return ApiError(404, "there is no such path; see /v1/models, /v1/completions, /v1/chat/completions").reply();
-    case 405:
-      return ApiError(405, "the path does not take this method").reply();
-    default:
-      return ApiError(status, status < 500 ? "not a valid HTTP request" : "internal error").reply();
-  }
-}
-
-void add_routes(HttpServer& http, const Service& service) {
-  http.on_error(failure);
-  http.get("/", guarded(service, serve_page, true));  // it asks for the key itself
-  http.get("/health", guarded(service, serve_health, true));
-  http.get("/v1/models", guarded(service, serve_models));
-  http.get("/v1/models/" + service.model, guarded(service, [](const Service& s, const HttpRequest&) {
-             return json_reply({{"id", s.model}, {"object", "model"}, {"created", s.created}, {"owned_by", "kpd"}});
-           }));
-  http.get("/metrics", guarded(service, serve_metrics));
-  http.get("/tokenizer_info", guarded(service, serve_tokenizer_info));
-  http.post("/tokenize", guarded(service, serve_tokenize));
-  http.post("/detokenize", guarded(service, serve_detokenize));
-  http.post("/v1/completions", guarded(service, serve_completions));
-  http.post("/v1/chat/completions", guarded(service, serve_chat));
+void announce(const ServeArgs& args, const Serving& serving, const llm::SchedulerOptions& options, const std::string& host,
+              int port) {
+  const double mib = static_cast<double>(serving.scheduler.stats().cache_capacity_bytes) / (1024.0 * 1024.0);
+  say("cache of keys and values: {:.1f} MiB when full ({}, {} x {} tokens)\n", mib, options.cache, options.n_slots,
+      options.context);
+  if (!is_loopback(host) && serving.service.api_keys.empty())
+    say("note: {} can be reached by others and no key is needed (--api-key-file, --api-key)\n", host);
+  if (is_loopback(host) && serving.service.api_keys.empty() &&
+      std::count(args.access.origins.begin(), args.access.origins.end(), "*") > 0)
+    say("note: every page that a browser here shows may use this server (--cors-origin *) and no key is needed\n");
+  say("{} on http://{}:{}/v1 for OpenAI's clients and on http://{}:{}/ for people, {} requests at once, {} tokens each; Ctrl-C "
+      "ends\n",
+      serving.service.model, in_url(host), port, in_url(host), port, options.n_slots, options.context);
 }
 
 int run_serve(const ServeArgs& args) {
   if (args.path.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
-  if (args.has_key) check_key(args.api_key);
+  const std::vector<std::string> keys = read_keys(args.access);
   const std::string host = args.host.empty() ? "127.0.0.1" : args.host;
   const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
   const auto timeout = static_cast<int>(parse_count("--timeout", args.timeout.empty() ? "600" : args.timeout, 1, 86400));
   llm::SchedulerOptions options = scheduler_options(args);
-  std::optional<llm::ChatFamily> family;
-  if (!args.chat_template.empty()) family = as_usage("--chat-template", [&] { return llm::chat_family(args.chat_template); });
+  const llm::ChatOptions chat_options = args.templates.options();
+  const int threads = args.common.threads();
   const DeferInterrupt defer(true);
   HttpLimits limits;
-  limits.hosts = host_names(host, args.allowed_hosts);
+  limits.hosts = host_names(host, args.access.allowed_hosts);
+  limits.origins = read_origins(args.access.origins);
   // Each waiting request holds a connection; some more can still be told that the queue is full.
   limits.connections = std::min<size_t>(options.n_slots + options.max_queue + 32, 1024);
-  // The port is taken before the model is read: a port in use is said at once.
-  HttpServer http(limits);
+  // The port is taken before the model is read: a port in use is said at once, and who asks meanwhile is told to wait.
+  std::unique_ptr<Serving> serving;
+  Front front;
+  HttpServer http(limits);  // ends before what it answers from
   const int bound = http.bind(host, port);
-  LoadedModel loaded = load_model(args.path, args.model.arithmetic(llm::Arithmetic::kFast), args.common.threads());
-  const size_t trained = loaded.model.description().max_context;
-  if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
-  if (options.context > trained)
-    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
-  const uint64_t model_bytes = loaded.model.memory_bytes();
-  llm::Scheduler scheduler(std::move(loaded.model), loaded.tokenizer, options);
-  Service service{scheduler, loaded.tokenizer};
+  add_routes(http, front, model_name(args));
+  if (args.log) http.on_done([](const HttpRecord& record) { say("{}", log_line(record, std::chrono::system_clock::now())); });
+  http.start();
+  serving = unless_interrupted(http, [&] { return load(args, options, threads); });
+  Service& service = serving->service;
   service.model = model_name(args);
   service.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  service.model_bytes = model_bytes;
+  service.model_bytes = serving->model_bytes;
   service.sampling = default_sampling(args.path);
   service.timeout_seconds = timeout;
   service.max_requests = options.n_slots + options.max_queue;
-  service.api_key = args.api_key;
-  find_chat_family(family, service);
-  add_routes(http, service);
-  http.start();
-  if (!is_loopback(host) && args.api_key.empty())
-    fmt::print(stderr, "note: {} can be reached by others and no --api-key is set\n", host);
-  fmt::print(stderr, "{} on http://{}:{}/v1, {} requests at once, {} tokens each; Ctrl-C ends\n", service.model, host, bound,
-             options.n_slots, options.context);
+  service.api_keys = keys;
+  service.chat_options = chat_options;
+  service.special_in_content = args.templates.special_in_content;
+  find_template(args.templates, service);
+  front.service.store(&service);
+  announce(args, *serving, options, host, bound);
   while (!interrupted() && http.failure().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  scheduler.stop();
+  serving->scheduler.stop();
   http.stop();
-  const llm::SchedulerStats stats = scheduler.stats();
-  fmt::print(stderr, "{} answers, {} tokens; {} cancelled\n", stats.finished, stats.tokens, stats.cancelled);
+  const llm::SchedulerStats stats = serving->scheduler.stats();
+  say("{} answers, {} tokens; {} cancelled\n", stats.finished, stats.tokens, stats.cancelled);
   if (!http.failure().empty()) fail(ErrorCode::kIo, http.failure());
-  return kExitInterrupt;
+  return exit_of_signal();
 }
 
 }  // namespace
@@ -176,23 +184,29 @@ Command serve_command() {
             auto args = std::make_shared<ServeArgs>();
             add_positional(app, "MODEL", args->path, "GGUF file or Hugging Face folder");
             add(app, "--host", args->host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)");
-            add(app, "--allowed-host", args->allowed_hosts, "NAME",
+            add(app, "--allowed-host", args->access.allowed_hosts, "NAME",
                 "what requests may call this server beside localhost and --host, behind a proxy (may be given several times)");
+            add(app, "--cors-origin", args->access.origins, "SITE",
+                "site whose pages may use this server, as https://chat.example; *: all (may be given several times)");
             add(app, "--port", args->port, "N", "port (default 8080; 0: any that is free)");
             add(app, "--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
             add(app, "--parallel", args->parallel, "N", "requests computed at once (default 4)");
             add(app, "--max-queue", args->max_queue, "N", "requests that may wait (default 256); more are refused with 503");
-            add(app, "--timeout", args->timeout, "S", "seconds until an unfinished request is given up (default 600)");
-            CLI::Option* key = add(app, "--api-key", args->api_key, "KEY", "refuse requests without this key");
+            add(app, "--timeout", args->timeout, "S", "seconds without a token until a request is given up (default 600)");
+            CLI::Option* key =
+                add(app, "--api-key", args->access.key, "KEY",
+                    "refuse requests without this key; other users of the machine see it, so rather the next, or KPD_API_KEY");
+            CLI::Option* key_file = add(app, "--api-key-file", args->access.key_file, "FILE", "keys, one a line; each opens");
+            add(app, "--log", args->log, "a line on stderr for each request");
             add(app, "--name", args->name, "TEXT", "the model's name for clients (default: the file's)");
-            add(app, "--chat-template", args->chat_template, "NAME",
-                "chatml, llama2, llama3, mistral, gemma, phi3 or qwen (default: recognised)");
+            args->templates.add_options(app);
             add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");
             args->model.add_arithmetic(app, "fast");
             args->model.add_chunk(app);
             args->common.add_threads(app);
-            return [args, key] {
-              args->has_key = was_given(key);
+            return [args, key, key_file] {
+              args->access.has_key = was_given(key);
+              args->access.has_key_file = was_given(key_file);
               return run_serve(*args);
             };
           }};

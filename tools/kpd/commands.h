@@ -18,7 +18,7 @@ struct Command {
   // Shell lines that end `kpd NAME --help`. They run as they stand in a folder with a model MODEL.gguf and a text wiki.txt
   // (tests/cli runs them), so a command that reads another file first makes one.
   std::vector<std::string> example;
-  // Adds the options to `app` (long names only) and returns what runs after the command line was parsed. That may throw
+  // Adds the options to `app` and returns what runs after the command line was parsed. That may throw
   // UsageError (exit 2) or kpd::Error, or return an exit code.
   std::function<std::function<int()>(CLI::App& app)> setup;
   // The program that has this command in it, if it is another one (delegate.h); `setup` is not called then.

@@ -10,6 +10,7 @@
 #include "kpd/llm/tasks.h"
 #include "progress.h"
 #include "signals.h"
+#include "table.h"
 
 namespace kpd::tool {
 namespace {
@@ -79,6 +80,50 @@ void print_text(const std::string& model, llm::Task task, const llm::TaskResult&
   fmt::print("  ({} tokens, {:.1f} tokens/s)\n", r.tokens, static_cast<double>(r.tokens) / r.seconds);
 }
 
+// Lambada has a perplexity where the others have an accuracy by length.
+Table make_table(llm::Task task) {
+  std::vector<Column> columns = {{.key = "model", .head = "model", .left = true},
+                                 {.key = "task", .head = "task", .left = true},
+                                 {.key = "items", .head = "items"},
+                                 {.key = "arithmetic", .head = "arithmetic", .left = true},
+                                 {.key = "kv", .head = "kv", .left = true},
+                                 {.key = "threads", .head = ""},
+                                 {.key = "acc", .head = "acc"},
+                                 {.key = "stderr", .head = "+-"}};
+  if (task == llm::Task::kLambada) {
+    columns.push_back({.key = "ppl", .head = "ppl"});
+  } else {
+    columns.push_back({.key = "acc_norm", .head = "acc_norm"});
+    columns.push_back({.key = "acc_norm_stderr", .head = "+-"});
+  }
+  columns.push_back({.key = "tokens", .head = "tokens"});
+  columns.push_back({.key = "seconds", .head = ""});
+  columns.push_back({.key = "tokens_per_s", .head = "t/s"});
+  return Table(std::move(columns));
+}
+
+std::vector<Cell> table_row(const std::string& model, llm::Task task, const llm::TaskResult& r, const std::string& cache,
+                            const LoadedModel& loaded) {
+  std::vector<Cell> row = {model,
+                           llm::task_name(task),
+                           count_cell(r.items.size()),
+                           llm::arithmetic_name(loaded.model.arithmetic()),
+                           cache,
+                           count_cell(static_cast<uint64_t>(loaded.model.n_threads())),
+                           fixed_cell(r.acc, 4),
+                           fixed_cell(r.acc_stderr, 4)};
+  if (task == llm::Task::kLambada) {
+    row.push_back(fixed_cell(r.perplexity, 3));
+  } else {
+    row.push_back(fixed_cell(r.acc_norm, 4));
+    row.push_back(fixed_cell(r.acc_norm_stderr, 4));
+  }
+  row.push_back(count_cell(r.tokens));
+  row.push_back(fixed_cell(r.seconds, 2));
+  row.push_back(fixed_cell(static_cast<double>(r.tokens) / r.seconds, 1));
+  return row;
+}
+
 }  // namespace
 
 void TaskArgs::add_options(CLI::App& app) {
@@ -109,8 +154,11 @@ int run_tasks(const TaskArgs& args, const std::vector<std::string>& models, cons
   for (const std::string& cache : specs) as_usage("--kv", [&] { return llm::make_cache(cache, {}, 64, 1); });
   const size_t chunk = options.chunk();
   const int threads = common.threads();
+  const Format format = common.format();
+  const Table table = make_table(task);
   const std::vector<llm::TaskItem> items = read_items(args, task);
   const DeferInterrupt defer(true);
+  if (format != Format::kText) fmt::print("{}", table.head(format));
   for (const std::string& path : models) {
     LoadedModel loaded = load_model(path, arithmetic, threads);
     for (const std::string& cache : specs) {
@@ -123,6 +171,8 @@ int run_tasks(const TaskArgs& args, const std::vector<std::string>& models, cons
       progress.clear();
       if (common.json) {
         fmt::print("{}\n", to_json(path, task, result, cache, loaded, args.items).dump());
+      } else if (format != Format::kText) {
+        fmt::print("{}", table.row(format, table_row(path, task, result, cache, loaded)));
       } else {
         print_text(path, task, result, cache, loaded);
       }

@@ -15,6 +15,7 @@
 
 #include "cli.h"
 #include "kpd/io/npy.h"
+#include "progress.h"
 #include "signals.h"
 
 namespace kpd::tool {
@@ -171,6 +172,13 @@ io::MappedFile map_input(const std::string& path) {
   if (is_stream_name(path) && isatty(STDIN_FILENO) == 1)
     usage("-: standard input is a terminal, which brings no binary data; redirect it or name a file");
   return io::map_input(path, scratch_folder());
+}
+
+io::MappedFile map_text(const std::string& path) {
+  refuse_directory(path);
+  const std::string input = input_path(path);
+  const Progress progress(is_stream_name(input) ? "standard input" : "read", 0, "");  // who is slow is whoever writes a pipe
+  return io::map_input(input, scratch_folder());
 }
 
 namespace {

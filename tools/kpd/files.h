@@ -82,6 +82,8 @@ std::vector<TensorView> tensor_views(const gradient::Manifest& manifest, std::sp
 Tensors read_tensors(const std::string& path);
 // A file, a pipe or "-".
 io::MappedFile map_input(const std::string& path);
+// The same of a text, which may be typed at a terminal too.
+io::MappedFile map_text(const std::string& path);
 
 // Throws UsageError if the format cannot hold the manifest: only .safetensors holds more than one tensor and every type.
 void check_holds(std::string_view what, const std::string& path, io::TensorFormat format, const gradient::Manifest& manifest);

@@ -22,6 +22,11 @@ int poll_socket(int socket, short events, int milliseconds) {
   return n <= 0 ? 0 : entry.revents;
 }
 
+int64_t milliseconds_now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
 template <class Name>
 void address(int socket, Name name, std::string& ip, int& port) {
   sockaddr_storage storage{};
@@ -49,7 +54,10 @@ Connection::Connection(int socket, const HttpLimits& limits, const std::atomic<b
       receiving_(receiving),
       reader_(
           limits.body_bytes, [this](std::string& to, size_t at_most) { return more(to, at_most); },
-          [this] { write_format("HTTP/1.1 100 Continue\r\n\r\n"); }) {}
+          [this] { write_format("HTTP/1.1 100 Continue\r\n\r\n"); }) {
+  int port = 0;
+  address(socket_, getpeername, client_, port);
+}
 
 Connection::~Connection() {
   release();
@@ -57,22 +65,13 @@ Connection::~Connection() {
   close(socket_);
 }
 
-bool Connection::wait_for_request() {
-  if (refusal_) return false;
-  if (!reader_.has_bytes()) {
-    // An idle connection ends with the server at once, without the second that a request has.
-    const Clock::time_point end = Clock::now() + std::chrono::seconds(limits_.keep_alive_seconds);
-    int events = 0;
-    while (events == 0 && !stopping_.load() && Clock::now() < end) events = wait(POLLIN, std::min(Clock::now() + kSlice, end));
-    if ((events & kClosed) != 0 || (events & POLLIN) == 0) return false;
-  }
-  deadline_ = Clock::now() + std::chrono::seconds(limits_.request_seconds);
-  return true;
-}
-
 void Connection::receive() {
+  deadline_ = Clock::now() + std::chrono::seconds(limits_.request_seconds);
   library_at_ = 0;
   received_ = 0;
+  sent_ = 0;
+  sent_all_ = true;
+  blocked_.store(0);
   try {
     request_ = reader_.next();
     for_library_ = request_.method + " " + request_.target + (request_.old ? " HTTP/1.0\r\n\r\n" : " HTTP/1.1\r\n\r\n");
@@ -90,7 +89,8 @@ void Connection::receive() {
 void Connection::drain() {
   shutdown(socket_, SHUT_WR);
   char ignored[4096];
-  while ((wait(POLLIN, deadline_) & POLLIN) != 0) {
+  // Also of one that was cut what is there already.
+  while (((is_cut() ? poll_socket(socket_, POLLIN, 0) : wait(POLLIN, deadline_)) & POLLIN) != 0) {
     const ssize_t n = recv(socket_, ignored, sizeof ignored, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) return;
   }
@@ -98,9 +98,26 @@ void Connection::drain() {
 
 bool Connection::gone() const { return (poll_socket(socket_, POLLRDHUP, 0) & (POLLRDHUP | kClosed)) != 0; }
 
-// Waits in slices: a client that stalls may not hold up the server's end.
+std::chrono::milliseconds Connection::blocked() const {
+  const int64_t since = waits_since_.load();
+  return std::chrono::milliseconds(since == 0 ? 0 : blocked_.load() + milliseconds_now() - since);
+}
+
 int Connection::wait(short events, Clock::time_point deadline) {
+  const int found = poll_socket(socket_, events, 0);
+  if (found != 0) return found;
+  const int64_t since = milliseconds_now();
+  waits_since_.store(since);
+  const int later = wait_in_slices(events, deadline);
+  waits_since_.store(0);
+  blocked_ += milliseconds_now() - since;
+  return later;
+}
+
+// In slices: a client that stalls may not hold up the server's end.
+int Connection::wait_in_slices(short events, Clock::time_point deadline) {
   for (;;) {
+    if (is_cut()) return 0;
     const Clock::time_point now = Clock::now();
     if (stopping_.load() && !cut_off_) cut_off_ = now + kGrace;
     const Clock::time_point end = cut_off_ ? std::min(*cut_off_, deadline) : deadline;
@@ -126,6 +143,7 @@ bool Connection::more(std::string& to, size_t at_most) {
     to.append(buffer, static_cast<size_t>(n));
     return true;
   }
+  if (is_cut()) throw HttpError(503, "too many connections wait for their clients; this one waited longest");
   return false;
 }
 
@@ -141,14 +159,22 @@ ssize_t Connection::write(const char* data, size_t size) {
   const Clock::time_point deadline = Clock::now() + std::chrono::seconds(limits_.write_seconds);
   for (;;) {
     const ssize_t n = send(socket_, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) return n;
+    if (n >= 0) {
+      sent_ += static_cast<size_t>(n);
+      return n;
+    }
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
-    if ((wait(POLLOUT, deadline) & POLLOUT) == 0) return -1;
+    const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
+    if (full && (wait(POLLOUT, deadline) & POLLOUT) != 0) continue;
+    sent_all_ = false;
+    return -1;
   }
 }
 
-void Connection::get_remote_ip_and_port(std::string& ip, int& port) const { address(socket_, getpeername, ip, port); }
+void Connection::get_remote_ip_and_port(std::string& ip, int& port) const {
+  ip = client_;
+  port = 0;
+}
 void Connection::get_local_ip_and_port(std::string& ip, int& port) const { address(socket_, getsockname, ip, port); }
 
 }  // namespace kpd::tool

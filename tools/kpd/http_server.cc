@@ -1,10 +1,8 @@
-// tools: cpp-httplib binds the port, gives each connection a thread and writes replies. What a client sends is read here
-// (http_request.h), and so are the connections taken: the library bounds neither, and its accept loop ends at an error of one
-// client.
+// tools: cpp-httplib binds the port and writes replies. What a client sends is read here (http_request.h), and so are the
+// connections taken (http_pool.h): the library bounds neither, and its accept loop ends at an error of one client.
 #include "http_server.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,17 +17,13 @@
 #include <httplib.h>
 
 #include "http_connection.h"
+#include "http_pool.h"
 #include "kpd/base/error.h"
 
 namespace kpd::tool {
 namespace {
 
 thread_local Connection* t_connection = nullptr;
-
-// Errors of accept() that will come again for ever; all others are of one client, or of a moment without memory or handles.
-bool is_lasting(int error) {
-  return error == EBADF || error == EFAULT || error == EINVAL || error == ENOTSOCK || error == EOPNOTSUPP;
-}
 
 }  // namespace
 
@@ -42,6 +36,9 @@ class HttpServer::Implementation : public httplib::Server {
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
     set_tcp_nodelay(true);
+    // What the library tells clients of.
+    set_keep_alive_timeout(limits.keep_alive_seconds);
+    set_keep_alive_max_count(limits.keep_alive_requests);
     set_pre_routing_handler([this](const httplib::Request& q, httplib::Response& r) {
       answer(q, r);
       return HandlerResponse::Handled;
@@ -55,11 +52,20 @@ class HttpServer::Implementation : public httplib::Server {
 
   void answer(const httplib::Request& q, httplib::Response& r) {
     Connection* const connection = t_connection;
+    connection->note = nullptr;
     if (const auto& refusal = connection->refusal()) return put(failure_(refusal->status(), refusal->what()), r);
     RawRequest& request = connection->request();
     if (request.method == "HEAD") r.set_header("Accept-Ranges", "none");  // the library would promise them
     if (!is_ours(request.host)) return put(failure_(403, "the request calls this server by another name (--allowed-host)"), r);
-    if (is_foreign(request)) return put(failure_(403, "requests of other sites' pages are refused"), r);
+    if (is_foreign(request)) {
+      if (!is_allowed(request.origin))
+        return put(failure_(403, "requests of other sites' pages are refused (--cors-origin)"), r);
+      allow(request, r);
+      if (request.method == "OPTIONS") {
+        connection->status = r.status = 204;
+        return;
+      }
+    }
     const auto it = routes_.find(q.path);
     if (it == routes_.end()) return put(failure_(404, ""), r);
     const bool get = request.method == "GET" || request.method == "HEAD";
@@ -105,6 +111,7 @@ class HttpServer::Implementation : public httplib::Server {
     reply.status = status;
     return reply;
   };
+  std::function<void(const HttpRecord&)> done_;
 
  private:
   bool is_ours(const std::string& host) const {
@@ -118,7 +125,24 @@ class HttpServer::Implementation : public httplib::Server {
     return !request.origin.empty() && request.origin != "http://" + request.host && request.origin != "https://" + request.host;
   }
 
-  static void put(HttpReply reply, httplib::Response& r) {
+  bool is_allowed(const std::string& origin) const {
+    return std::any_of(limits_.origins.begin(), limits_.origins.end(),
+                       [&](const std::string& o) { return o == "*" || o == origin; });
+  }
+
+  // What a browser wants to see before it lets the page of an allowed site ask, and read the reply.
+  static void allow(const RawRequest& request, httplib::Response& r) {
+    r.set_header("Access-Control-Allow-Origin", request.origin);
+    r.set_header("Vary", "Origin");
+    if (request.method != "OPTIONS") return;
+    r.set_header("Access-Control-Allow-Methods", "GET, POST");
+    r.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, *");  // the star alone is none of the first
+    r.set_header("Access-Control-Max-Age", "600");
+  }
+
+  void put(HttpReply reply, httplib::Response& r) {
+    t_connection->note = reply.note;
+    t_connection->status = reply.status;
     r.status = reply.status;
     for (const auto& [key, value] : reply.headers) r.set_header(key, value);
     if (!reply.stream) return r.set_content(reply.body, reply.type);
@@ -133,47 +157,53 @@ class HttpServer::Implementation : public httplib::Server {
   }
 
   void take_connections() {
-    httplib::ThreadPool pool(limits_.connections);
-    while (!stopping_.load()) {
-      pollfd entry{svr_sock_, POLLIN, 0};
-      if (poll(&entry, 1, 100) <= 0) continue;
-      const int socket = accept4(svr_sock_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (socket >= 0) {
-        try {
-          pool.enqueue([this, socket] { serve(socket); });
-        } catch (const std::bad_alloc&) {
-          close(socket);
-        }
-      } else if (is_lasting(errno)) {
-        const std::lock_guard lock(mutex_);
-        failed_ = str("no connection can be taken any more: ", std::strerror(errno));
-        break;
-      } else if (errno != EINTR && errno != EAGAIN) {
-        // No handle is free: the next try comes when one may be.
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
+    std::string reason;
+    try {
+      HttpPool pool(
+          limits_, stopping_,
+          [this](int socket) { return std::make_unique<Connection>(socket, limits_, stopping_, receiving_); },
+          [this](Connection& connection) { return answer_one(connection); });
+      if (const int error = pool.run(svr_sock_); error != 0) reason = std::strerror(error);
+    } catch (const std::exception& e) {
+      reason = e.what();
     }
-    pool.shutdown();
+    if (reason.empty()) return;
+    const std::lock_guard lock(mutex_);
+    failed_ = str("no connection can be taken any more: ", reason);
   }
 
-  void serve(int socket) {
+  // False: the connection ends.
+  bool answer_one(Connection& connection) {
+    const auto start = std::chrono::steady_clock::now();
+    bool goes_on = false;
     try {
-      Connection connection(socket, limits_, stopping_, receiving_);
       t_connection = &connection;
-      for (size_t left = limits_.keep_alive_requests; left > 0 && connection.wait_for_request(); --left) {
-        connection.receive();
-        if (connection.ended()) break;
-        const bool last = left == 1 || stopping_.load() || !connection.request().keep_alive;
+      connection.receive();
+      if (!connection.ended()) {
+        const RawRequest& request = connection.request();
+        HttpRecord record{connection.client(), request.method, request.target, "", 0, 0, 0, true};
+        const bool last = ++connection.n_requests >= limits_.keep_alive_requests || stopping_.load() || !request.keep_alive;
         bool closed = false;
         const bool answered = process_request(connection, last, closed, nullptr);
         connection.release();
-        if (!answered || last) break;
+        if (done_) tell(connection, std::move(record), start);
+        if (connection.refusal()) connection.drain();
+        goes_on = answered && !last;
       }
-      if (connection.refusal()) connection.drain();
     } catch (...) {
       // Out of memory, or a defect of a reply that had begun: this connection ends, the others go on.
     }
     t_connection = nullptr;
+    return goes_on;
+  }
+
+  void tell(const Connection& connection, HttpRecord record, std::chrono::steady_clock::time_point start) const {
+    record.status = connection.status;
+    record.bytes = connection.sent_bytes();
+    record.sent_all = connection.sent_all();
+    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (connection.note) record.note = *connection.note;
+    done_(record);
   }
 
   HttpLimits limits_;
@@ -193,6 +223,7 @@ void HttpServer::post(const std::string& path, HttpHandler handler) {
 void HttpServer::on_error(std::function<HttpReply(int, const std::string&)> handler) {
   implementation_->failure_ = std::move(handler);
 }
+void HttpServer::on_done(std::function<void(const HttpRecord&)> handler) { implementation_->done_ = std::move(handler); }
 int HttpServer::bind(const std::string& host, int port) { return implementation_->bind_port(host, port); }
 void HttpServer::start() { implementation_->start(); }
 void HttpServer::stop() { implementation_->finish(); }

@@ -20,24 +20,37 @@ struct HttpReply {
   int status = 200;
   std::string type = "application/json", body;
   std::multimap<std::string, std::string> headers;
+  // What the log says of the request beside its outcome; may be filled until the reply has been sent.
+  std::shared_ptr<const std::string> note;
   // In place of body: called once, writes pieces; write() is false once the client is gone.
   std::function<void(const std::function<bool(std::string_view)>& write)> stream;
 };
 
 using HttpHandler = std::function<HttpReply(const HttpRequest&)>;
 
+// A request that is over, for a log.
+struct HttpRecord {
+  std::string client, method, target, note;  // method and target are empty of what is no request
+  int status = 0;
+  size_t bytes = 0;      // sent
+  double seconds = 0;    // since its first byte
+  bool sent_all = true;  // false: the client has left, or takes nothing
+};
+
 struct HttpLimits {
-  size_t connections = 128;  // served at once; others wait
+  size_t connections = 128;  // answered at once; others wait for their turn, and 1024 more may be idle
   size_t body_bytes = 16 << 20;
   // Of the requests of all connections together, beside the first 64 KiB of each: a client of little is never shut out.
   size_t receiving_bytes = 128 << 20;
-  int request_seconds = 30;    // for the client to send one request
-  int keep_alive_seconds = 5;  // between requests of a connection
-  int write_seconds = 30;      // for the client to take a piece of the reply
+  int request_seconds = 30;     // for the client to send one request
+  int keep_alive_seconds = 60;  // before and between requests of a connection
+  int write_seconds = 30;       // for the client to take a piece of the reply
   size_t keep_alive_requests = 1000;
   // What a request may call this server, as host_name() writes it; empty: anything. A page of another site whose name was made
   // to point here sends that name.
   std::vector<std::string> hosts;
+  // Sites ("https://chat.example") whose pages may use this server; "*": all.
+  std::vector<std::string> origins;
 };
 
 class HttpServer {
@@ -48,6 +61,8 @@ class HttpServer {
   void post(const std::string& path, HttpHandler handler);
   // The reply to what no handler answers, by its status and what is known of the reason (may be empty).
   void on_error(std::function<HttpReply(int status, const std::string& text)> handler);
+  // Is told of every request when it is over, on the thread that answered it.
+  void on_done(std::function<void(const HttpRecord&)> handler);
   // Port 0 takes any that is free. Returns the port; throws Error(kIo) if it cannot be had.
   int bind(const std::string& host, int port);
   void start();  // serves on threads of its own

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "kpd/base/error.h"
 #include "kpd/base/spec.h"
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
@@ -67,20 +68,20 @@ struct TypeTotal {
 struct Overview {
   std::string format;
   std::optional<llm::ModelDescription> description;
+  std::string problem;  // why there is none
   std::map<std::string, TypeTotal> types;
   TypeTotal total;
 };
 
-Overview overview(const std::string& path, const io::Weights& weights) {
+Overview overview(const io::Weights& weights) {
   Overview o;
   o.format = weights.gguf() ? "GGUF" : "safetensors";
-  std::error_code ignored;
-  if (weights.gguf()) {
-    o.description = llm::describe_gguf(*weights.gguf());
-  } else if (const fs::path config = fs::path(path) / "config.json"; fs::exists(config, ignored)) {
-    const io::MappedFile file = io::map_file(config.string());
-    o.description =
-        llm::describe_config({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, config.string());
+  // What no model of ours is can be looked at all the same.
+  try {
+    o.description = llm::describe_weights(weights);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    o.problem = error.what();
   }
   for (const Shown& tensor : shown(weights)) {
     for (TypeTotal* total : {&o.types[tensor.type], &o.total}) {
@@ -123,6 +124,7 @@ Json model_json(const std::string& path, const io::Weights& weights, const Overv
                 const std::optional<llm::Tokenizer>& tokenizer) {
   Json object = {{"model", path}, {"format", o.format}};
   if (o.description) object.update(description_json(*o.description));
+  if (!o.problem.empty()) object["problem"] = o.problem;
   object["parameters"] = o.total.weights;
   object["bytes"] = o.total.bytes;
   object["bits_per_weight"] = bits_per_weight(o.total.bytes, o.total.weights);
@@ -159,6 +161,7 @@ void print_model(const std::string& path, const io::Weights& weights, const Over
                d.tied_head ? ", head tied to the embedding" : "");
     fmt::print("context {}, rope {}\n", d.max_context, d.ropes.empty() ? "none" : llm::rope_kind_name(d.ropes[0].kind));
   }
+  if (!o.problem.empty()) fmt::print("kpd cannot run it: {}\n", printable(o.problem));
   if (tokenizer) {
     const auto token = [&](std::optional<llm::TokenId> id) {
       return id ? fmt::format("{} '{}'", *id, printable(std::string(tokenizer->token(*id)))) : std::string("none");
@@ -329,7 +332,7 @@ bool looks_like_model(const std::string& path) {
 int inspect_model(const std::string& path, const std::string& tensor, bool json) {
   const io::Weights weights = io::Weights::open(path, {}, io::OtherTensors::kKeep);
   if (!tensor.empty()) return inspect_tensor(weights, tensor, json);
-  const Overview o = overview(path, weights);
+  const Overview o = overview(weights);
   const std::optional<llm::Tokenizer> tokenizer = find_tokenizer(path, weights);
   if (json) {
     print(model_json(path, weights, o, tokenizer));

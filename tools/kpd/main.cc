@@ -1,5 +1,8 @@
 // tools: the program `kpd`. Finds the command, turns errors into one line on stderr and an exit code:
 // 0 done, 1 failed, 2 usage, 3 an input's content is wrong, 130 Ctrl-C.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -120,11 +123,22 @@ int run_program(const std::vector<std::string>& args) {
   return run_command(command, arguments());
 }
 
+// A standard handle that is closed would be given to the next file or socket, and what is printed would go there.
+void keep_standard_handles() {
+  for (const int handle : {0, 1, 2}) {
+    if (fcntl(handle, F_GETFD) >= 0) continue;
+    // Output that nobody can read fails, as it did; notes are not missed.
+    const int opened = open("/dev/null", handle == 2 ? O_WRONLY : O_RDONLY);
+    if (opened >= 0 && opened != handle) close(opened);
+  }
+}
+
 }  // namespace
 }  // namespace kpd::tool
 
 int main(int argc, char** argv) {
   using namespace kpd::tool;
+  keep_standard_handles();
   install_signal_handlers();
   const std::vector<std::string> args(argv + 1, argv + std::max(argc, 1));
   const std::string name = args.empty() || args[0].starts_with("-") ? "kpd" : kpd::str("kpd ", args[0]);

@@ -6,7 +6,53 @@
 
 #include <fmt/format.h>
 
+#include "kpd/io/file.h"
+#include "progress.h"
+#include "say.h"
+#include "signals.h"
+
 namespace kpd::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
+
+void ModelArgs::add(CLI::App& app, const std::string& more) {
+  add_positional(app, "MODEL", words, kModelHelp + more);
+  tool::add(app, "-m,--model", named, "MODEL", "the same");
+}
+
+std::vector<std::string> ModelArgs::models() const {
+  std::vector<std::string> all = words;
+  all.insert(all.end(), named.begin(), named.end());
+  if (all.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+  return all;
+}
+
+std::string ModelArgs::model(std::vector<std::string>& more, size_t n_more, const char* what) const {
+  if (named.size() > 1) usage("--model ", named[1], ": one model, please; --model ", named[0], " was given already");
+  more = words;
+  std::string path;
+  if (!named.empty()) {
+    path = named[0];
+  } else if (!more.empty()) {
+    path = more[0];
+    more.erase(more.begin());
+  }
+  if (path.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+  if (more.size() > n_more) usage("'", more[n_more], "': ", what);
+  return path;
+}
+
+std::string ModelArgs::model() const {
+  std::vector<std::string> none;
+  return model(none, 0, "there is no more to give than MODEL");
+}
 
 void ModelOptions::add_arithmetic(CLI::App& app, const char* otherwise) {
   add(app, "--arithmetic", arithmetic_text, "NAME",
@@ -27,27 +73,58 @@ llm::Arithmetic ModelOptions::arithmetic(llm::Arithmetic otherwise) const {
 size_t ModelOptions::chunk() const { return parse_count("--chunk", chunk_text.empty() ? "512" : chunk_text, 1, 1 << 20); }
 
 llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf) {
-  namespace fs = std::filesystem;
   std::error_code ignored;
   if (gguf == nullptr || fs::exists(fs::path(path) / "tokenizer.json", ignored)) return llm::Tokenizer::from_directory(path);
   return llm::Tokenizer::from_gguf(*gguf);
 }
 
+std::optional<llm::ModelDescription> describe_files(const std::string& path, const io::GgufMetadata* gguf) {
+  if (gguf != nullptr) return llm::describe_gguf(*gguf);
+  std::error_code ignored;
+  const fs::path config = fs::path(path) / "config.json";
+  if (!fs::is_directory(path, ignored) || !fs::exists(config, ignored)) return std::nullopt;
+  const io::MappedFile file = io::map_file(config.string());
+  return llm::describe_config({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, config.string());
+}
+
+OpenedModel open_model(const std::string& path) {
+  const Clock::time_point start = Clock::now();
+  const Progress progress("open", 0, "");
+  io::Weights weights = io::Weights::open(path, {}, io::OtherTensors::kKeep);
+  std::optional<llm::ModelDescription> description = describe_files(path, weights.gguf().get());
+  if (!description) {
+    fail(ErrorCode::kIo, path,
+         ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
+  }
+  llm::Tokenizer tokenizer = load_tokenizer(path, weights.gguf().get());
+  return {path, std::move(weights), std::move(tokenizer), *std::move(description), since(start)};
+}
+
+LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads) {
+  const Clock::time_point start = Clock::now();
+  Progress progress("load", opened.weights.bytes(), "bytes");
+  llm::LoadOptions options{.arithmetic = arithmetic, .n_threads = threads, .limits = {}, .on_progress = {}};
+  options.on_progress = [&progress](uint64_t bytes) {
+    progress.tick(bytes);
+    check_interrupted();
+  };
+  llm::Model model = llm::Model::load(std::move(opened.weights), options);
+  progress.clear();
+  const double seconds = opened.seconds + since(start);
+  say("{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} threads; {:.2f} s\n",
+      opened.path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
+      binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads, seconds);
+  return {std::move(model), std::move(opened.tokenizer), seconds};
+}
+
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads) {
-  const auto start = std::chrono::steady_clock::now();
-  io::Weights weights = io::Weights::open(path);
-  const std::shared_ptr<const io::GgufMetadata> gguf = weights.gguf();
-  llm::Model model = llm::Model::load(std::move(weights), {.arithmetic = arithmetic, .n_threads = threads, .limits = {}});
-  llm::Tokenizer tokenizer = load_tokenizer(path, gguf.get());
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double mib = 1024.0 * 1024.0;
-  fmt::print(stderr,
-             "{}: {}, {} layers, {:.1f} M parameters; {:.1f} MiB in the file, {:.1f} MiB laid out in memory; {} arithmetic, {} "
-             "threads; {:.2f} s\n",
-             path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
-             static_cast<double>(model.file_bytes()) / mib, static_cast<double>(model.memory_bytes()) / mib,
-             llm::arithmetic_name(arithmetic), threads, seconds);
-  return {std::move(model), std::move(tokenizer), seconds};
+  return load_model(open_model(path), arithmetic, threads);
+}
+
+std::string binary_size(uint64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < uint64_t{1} << 20) return fmt::format("{:.1f} KiB", value / 0x1p10);
+  return bytes < uint64_t{1} << 30 ? fmt::format("{:.1f} MiB", value / 0x1p20) : fmt::format("{:.2f} GiB", value / 0x1p30);
 }
 
 }  // namespace kpd::tool

@@ -1,13 +1,31 @@
 // tools: the options of every command that loads a language model, and how such a model is loaded and announced.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "cli.h"
 #include "kpd/io/gguf.h"
+#include "kpd/io/weights.h"
 #include "kpd/llm/model.h"
 
 namespace kpd::tool {
+
+inline constexpr const char* kModelHelp = "GGUF file or Hugging Face folder";
+
+// MODEL, first of what stands without an option's name, or behind -m.
+struct ModelArgs {
+  std::vector<std::string> words, named;  // without a name; behind -m
+
+  void add(CLI::App& app, const std::string& more = "");
+  // All of them: of commands that take several models and nothing else.
+  std::vector<std::string> models() const;
+  // The one model; what stands behind it, at most `n_more` words, in `more`. Throws UsageError for none and for words too many,
+  // of which `what` says what they would be.
+  std::string model(std::vector<std::string>& more, size_t n_more, const char* what) const;
+  std::string model() const;
+};
 
 struct ModelOptions {
   std::string arithmetic_text, chunk_text;
@@ -18,17 +36,32 @@ struct ModelOptions {
   size_t chunk() const;  // tokens of a prompt per step
 };
 
+// What a model's files say before its weights are laid out: all that can be refused is refused here.
+struct OpenedModel {
+  std::string path;
+  io::Weights weights;
+  llm::Tokenizer tokenizer;
+  llm::ModelDescription description;
+  double seconds = 0;  // that opening took
+};
+
 struct LoadedModel {
   llm::Model model;
   llm::Tokenizer tokenizer;
   double seconds = 0;
 };
 
-// Model and tokenizer of a GGUF file or a Hugging Face folder. Says on stderr what was loaded: family, bytes in the file and in
-// memory.
+// The tokenizer of a GGUF file, or of a folder: tokenizer.json where there is one, else the GGUF metadata's.
+llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf);
+// Of a GGUF file's metadata, or of a folder's config.json; none where there is neither.
+std::optional<llm::ModelDescription> describe_files(const std::string& path, const io::GgufMetadata* gguf);
+
+OpenedModel open_model(const std::string& path);
+// Lays the weights out, with progress, and says on stderr what was loaded.
+LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads);
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads);
 
-// The tokenizer alone: the folder's tokenizer.json, else what the GGUF file brings (null: there is none).
-llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf);
+// "12.5 MiB", "3.42 GiB".
+std::string binary_size(uint64_t bytes);
 
 }  // namespace kpd::tool

@@ -1,4 +1,6 @@
 // tools: what `kpd serve` says about itself and its tokenizer.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "kpd/base/error.h"
@@ -30,7 +32,9 @@ HttpReply serve_tokenize(const Service& service, const HttpRequest& http) {
   const bool add_special = fields.flag("add_special_tokens", true), parse_special = fields.flag("parse_special", true);
   fields.finish();
   if (!prompt && !content) throw ApiError(400, "'prompt': expected a text", "prompt");
-  const auto tokens = service.tokenizer.encode(prompt ? *prompt : *content, {add_special, parse_special});
+  const std::string& text = prompt ? *prompt : *content;
+  check_text_fits(text.size(), service.scheduler.context(), "the text has", prompt ? "prompt" : "content");
+  const auto tokens = service.tokenizer.encode(text, {add_special, parse_special});
   return json_reply({{"count", tokens.size()}, {"max_model_len", service.scheduler.context()}, {"tokens", tokens}});
 }
 
@@ -41,6 +45,11 @@ HttpReply serve_detokenize(const Service& service, const HttpRequest& http) {
   const nlohmann::json* list = fields.get("tokens");
   fields.finish();
   if (list == nullptr || !list->is_array()) throw ApiError(400, "'tokens': expected a list of token ids", "tokens");
+  // As many as /tokenize can give.
+  const size_t most = service.scheduler.context() * kMaxBytesPerToken;
+  if (list->size() > most)
+    throw ApiError(400, str("'tokens': ", list->size(), " tokens, expected at most ", most), "tokens",
+                   "context_length_exceeded");
   const std::string text = service.tokenizer.decode(read_tokens(*list, "tokens", service.tokenizer.vocabulary_size()), false);
   return json_reply({{"prompt", text}, {"content", text}});
 }
@@ -54,6 +63,23 @@ HttpReply serve_tokenizer_info(const Service& service, const HttpRequest&) {
                      {"eos_token", spelling(t, t.eos())},
                      {"pad_token", spelling(t, t.eos())},
                      {"chat_template", t.chat_template().empty() ? Json() : Json(t.chat_template())}});
+}
+
+// Of llama-server's, what holds here too.
+HttpReply serve_props(const Service& service, const HttpRequest&) {
+  const llm::SamplingOptions& o = service.sampling;
+  const llm::Tokenizer& t = service.tokenizer;
+  const Json params = {{"temperature", o.temperature},
+                       {"top_k", o.top_k},
+                       {"top_p", o.top_p},
+                       {"min_p", o.min_p},
+                       {"repeat_penalty", o.repeat_penalty}};
+  return json_reply({{"default_generation_settings", {{"n_ctx", service.scheduler.context()}, {"params", params}}},
+                     {"total_slots", service.scheduler.stats().n_slots},
+                     {"model_alias", service.model},
+                     {"chat_template", t.chat_template()},
+                     {"bos_token", spelling(t, t.bos())},
+                     {"eos_token", spelling(t, t.eos())}});
 }
 
 HttpReply serve_health(const Service&, const HttpRequest&) { return json_reply({{"status", "ok"}}); }
@@ -83,21 +109,34 @@ HttpReply serve_metrics(const Service& service, const HttpRequest&) {
   add("context_tokens", "gauge", "Tokens of a prompt and its answer at most.", n(s.context));
   add("model_bytes", "gauge", "Memory of the weights.", n(service.model_bytes));
   add("cache_bytes", "gauge", "Memory of the cache of keys and values.", n(s.cache_bytes));
+  add("cache_capacity_bytes", "gauge", "The same when the cache is full.", n(s.cache_capacity_bytes));
   return reply;
 }
 
-bool authorized(const Service& service, const std::string& authorization) {
-  if (service.api_key.empty()) return true;
-  constexpr std::string_view kScheme = "Bearer ";
-  if (!authorization.starts_with(kScheme)) return false;
-  const std::string_view given = std::string_view(authorization).substr(kScheme.size());
-  const std::string& key = service.api_key;
+namespace {
+
+bool equal_in_constant_time(std::string_view given, const std::string& key) {
   volatile unsigned char difference = given.size() == key.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {
     const auto bits = static_cast<unsigned char>(given[i] ^ key[i % key.size()]);
     difference = static_cast<unsigned char>(difference | bits);
   }
   return difference == 0;
+}
+
+}  // namespace
+
+bool authorized(const Service& service, const std::string& authorization) {
+  if (service.api_keys.empty()) return true;
+  constexpr std::string_view kScheme = "bearer";  // schemes are case-insensitive (RFC 9110, 11.1)
+  const auto equal = [](char wanted, char c) { return wanted == (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); };
+  const size_t space = authorization.find(' '), first = authorization.find_first_not_of(' ', space);
+  if (space != kScheme.size() || first == std::string::npos) return false;
+  if (!std::equal(kScheme.begin(), kScheme.end(), authorization.begin(), equal)) return false;
+  const std::string_view given = std::string_view(authorization).substr(first);
+  bool found = false;
+  for (const std::string& key : service.api_keys) found |= equal_in_constant_time(given, key);
+  return found;
 }
 
 HttpHandler guarded(const Service& service, HttpReply (*handler)(const Service&, const HttpRequest&), bool open) {

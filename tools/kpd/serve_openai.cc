@@ -7,6 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
+#include "serve_chat.h"
 #include "serve_logprobs.h"
 
 namespace kpd::tool {
@@ -14,6 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Writer = std::function<bool(std::string_view)>;
+
+constexpr std::chrono::seconds kCommentEvery{10};
 
 // One of the answers being made.
 struct Choice {
@@ -23,6 +26,7 @@ struct Choice {
   std::vector<llm::TokenScore> scores;
   std::unique_ptr<TextOffsets> offsets;  // of the answer's tokens
   bool opens_text = true;                // no token of the answer has been given out
+  std::optional<ThoughtSplitter> split;  // of a chat
   bool begun = false, over = false;
 };
 
@@ -35,7 +39,9 @@ class Answering {
         gone_(std::move(gone)),
         id_(fmt::format("{}-{:016x}", query_.chat ? "chatcmpl" : "cmpl", os_entropy())),
         created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
-        deadline_(Clock::now() + std::chrono::seconds(service.timeout_seconds)) {}
+        patience_(service.timeout_seconds),
+        last_news_(Clock::now()),
+        last_sent_(last_news_) {}
   ~Answering() { cancel(); }
   Answering(const Answering&) = delete;
   Answering& operator=(const Answering&) = delete;
@@ -59,7 +65,7 @@ class Answering {
       for (size_t i = 0; i < query_.n; ++i) {
         llm::Request request;
         request.prompt = prompt.tokens;
-        request.max_tokens = query_.max_tokens.value_or(query_.chat ? service_.scheduler.context() : 16);
+        request.max_tokens = std::min(query_.max_tokens.value_or(query_.chat ? context : 16), context);
         request.stop = query_.stop;
         request.sampling = query_.sampling;
         request.sampling.seed = seed + i;
@@ -69,6 +75,8 @@ class Answering {
         request.top_logprobs = query_.logprobs;
         request.client = client;
         Choice choice;
+        using Begin = ThoughtSplitter::Begin;
+        choice.split.emplace(!query_.split_thoughts ? Begin::kOff : prompt.opens_thought ? Begin::kOpen : Begin::kUnopened);
         choice.ticket = submit_one(std::move(request));
         choice.prompt = &prompt;
         choice.offsets =
@@ -77,6 +85,9 @@ class Answering {
       }
     }
   }
+
+  // What the log says of it, once it is over.
+  std::shared_ptr<const std::string> note() const { return note_; }
 
   HttpReply whole() {
     while (!all_over()) {
@@ -91,7 +102,7 @@ class Answering {
       const std::string text = query_.echo ? c.prompt->text + c.text : c.text;
       Json choice = {{"index", i}};
       if (query_.chat) {
-        choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+        choice["message"] = message(*c.split, text);
       } else {
         choice["text"] = text;
       }
@@ -102,7 +113,10 @@ class Answering {
     Json reply = envelope(false);
     reply["choices"] = std::move(list);
     reply["usage"] = usage();
-    return json_reply(reply);
+    note_outcome();
+    HttpReply http = json_reply(reply);
+    http.note = note_;
+    return http;
   }
 
   void stream(const Writer& write) {
@@ -111,8 +125,9 @@ class Answering {
         for (size_t i = 0; i < choices_.size(); ++i) {
           if (!listen(i, &write)) return cancel();
         }
-        if (gone_()) return cancel();
+        if (gone_() || !keep_alive(write)) return cancel();
       }
+      note_outcome();
       if (query_.include_usage) {
         Json chunk = envelope(true);
         chunk["choices"] = Json::array();
@@ -158,10 +173,12 @@ class Answering {
   bool listen(size_t index, const Writer* write) {
     Choice& c = choices_[index];
     if (c.over) return true;
-    if (Clock::now() > deadline_) throw ApiError(504, str("no answer within ", service_.timeout_seconds, " s"), "", "timeout");
+    if (Clock::now() - last_news_ > patience_)
+      throw ApiError(504, str("the answer has stood still for ", service_.timeout_seconds, " s (--timeout)"), "", "timeout");
     std::vector<llm::Piece> pieces;
-    const std::chrono::milliseconds patience(std::max<size_t>(100 / choices_.size(), 1));
-    c.over = !c.ticket->next(pieces, patience);
+    const std::chrono::milliseconds slice(std::max<size_t>(100 / choices_.size(), 1));
+    c.over = !c.ticket->next(pieces, slice);
+    if (c.over || !pieces.empty()) last_news_ = Clock::now();
     if (write != nullptr && !c.begun && (c.over || !pieces.empty())) {
       if (c.over) check(c);
       c.begun = true;
@@ -171,10 +188,11 @@ class Answering {
       if (write == nullptr) c.text += piece.text;
       if (query_.logprobs && piece.score) c.scores.push_back(std::move(*piece.score));
       if (write == nullptr || (piece.text.empty() && c.scores.empty())) continue;
-      if (!send_text(index, piece.text, *write)) return false;
+      if (!(query_.chat ? send_delta(index, c.split->push(piece.text), *write) : send_text(index, piece.text, *write))) return false;
     }
     if (!c.over || write == nullptr) return true;
     check(c);
+    if (query_.chat && !send_delta(index, c.split->finish(), *write)) return false;
     return send_choice(index, query_.chat ? Json{{"delta", Json::object()}} : Json{{"text", ""}}, *write,
                        llm::finish_reason_name(c.ticket->result().reason));
   }
@@ -192,7 +210,22 @@ class Answering {
   }
 
   bool send_text(size_t index, const std::string& text, const Writer& write) {
-    return send_choice(index, query_.chat ? Json{{"delta", {{"content", text}}}} : Json{{"text", text}}, write, nullptr);
+    return send_choice(index, {{"text", text}}, write, nullptr);
+  }
+
+  // Thoughts and text that a piece completed; nothing is sent for a piece that is held back, unless it brings scores.
+  bool send_delta(size_t index, const ThoughtSplitter::Parts& parts, const Writer& write) {
+    Json delta = Json::object();
+    if (!parts.thought.empty()) delta["reasoning_content"] = parts.thought;
+    if (!parts.text.empty() || (delta.empty() && !choices_[index].scores.empty())) delta["content"] = parts.text;
+    return delta.empty() || send_choice(index, {{"delta", std::move(delta)}}, write, nullptr);
+  }
+
+  static Json message(ThoughtSplitter& split, const std::string& text) {
+    ThoughtSplitter::Parts parts = split.push(text), rest = split.finish();
+    Json out = {{"role", "assistant"}, {"content", parts.text + rest.text}, {"refusal", nullptr}};
+    if (const std::string thought = parts.thought + rest.thought; !thought.empty()) out["reasoning_content"] = thought;
+    return out;
   }
 
   bool send_choice(size_t index, Json what, const Writer& write, const char* finish_reason) {
@@ -208,7 +241,26 @@ class Answering {
     return send(write, chunk);
   }
 
-  static bool send(const Writer& write, const Json& chunk) { return write("data: " + dump(chunk) + "\n\n"); }
+  bool send(const Writer& write, const Json& chunk) {
+    last_sent_ = Clock::now();
+    return write("data: " + dump(chunk) + "\n\n");
+  }
+
+  // A comment, which clients pass over, while nothing else is to be said: proxies and clients end a connection that is silent
+  // for long.
+  bool keep_alive(const Writer& write) {
+    const auto now = Clock::now();
+    if (now - last_sent_ < std::min<Clock::duration>(kCommentEvery, patience_ / 4)) return true;
+    last_sent_ = now;
+    return write(": waiting\n\n");
+  }
+
+  void note_outcome() {
+    const Json sums = usage();
+    *note_ = fmt::format("{} prompt tokens, {} of them cached, {} tokens, ended by {}", sums["prompt_tokens"].get<size_t>(),
+                         sums["prompt_tokens_details"]["cached_tokens"].get<size_t>(), sums["completion_tokens"].get<size_t>(),
+                         llm::finish_reason_name(choices_.front().ticket->result().reason));
+  }
 
   Json logprobs_of(Choice& c, bool with_prompt) {
     const llm::Tokenizer& tokenizer = service_.tokenizer;
@@ -251,8 +303,10 @@ class Answering {
   std::function<bool()> gone_;
   std::string id_;
   int64_t created_;
-  Clock::time_point deadline_;
+  std::chrono::seconds patience_;
+  Clock::time_point last_news_, last_sent_;
   std::vector<Choice> choices_;
+  std::shared_ptr<std::string> note_ = std::make_shared<std::string>();
 };
 
 HttpReply run(const Service& service, const HttpRequest& http, TextQuery query, std::vector<Prompt> prompts) {
@@ -263,6 +317,8 @@ HttpReply run(const Service& service, const HttpRequest& http, TextQuery query, 
   HttpReply reply;
   reply.type = "text/event-stream";
   reply.headers.emplace("Cache-Control", "no-cache");
+  reply.headers.emplace("X-Accel-Buffering", "no");  // nginx would hold pieces back
+  reply.note = answering->note();
   reply.stream = [answering](const Writer& write) { answering->stream(write); };
   return reply;
 }
@@ -271,7 +327,7 @@ HttpReply run(const Service& service, const HttpRequest& http, TextQuery query, 
 
 HttpReply serve_completions(const Service& service, const HttpRequest& http) {
   const nlohmann::json body = parse_body(http.body);
-  TextQuery query = read_query(body, false, service.sampling);
+  TextQuery query = read_query(body, false, service.sampling, service.scheduler.description().n_vocabulary);
   if (query.stream && query.echo && query.logprobs)
     throw ApiError(400, "a prompt's log-probabilities come whole: 'echo' and 'logprobs' without 'stream'", "stream");
   return run(service, http, std::move(query), read_prompts(body, service.tokenizer, service.scheduler.context()));
@@ -279,24 +335,9 @@ HttpReply serve_completions(const Service& service, const HttpRequest& http) {
 
 HttpReply serve_chat(const Service& service, const HttpRequest& http) {
   const nlohmann::json body = parse_body(http.body);
-  TextQuery query = read_query(body, true, service.sampling);
-  const std::vector<llm::ChatMessage> messages = read_messages(body);
-  if (!service.family) throw ApiError(400, service.no_chat, "messages");
-  size_t bytes = 0;
-  for (const llm::ChatMessage& m : messages) bytes += m.content.size();
-  Prompt prompt;
-  try {
-    prompt.text = llm::render_chat(*service.family, service.tokenizer, messages);
-  } catch (const Error& e) {
-    throw ApiError(400, e.what(), "messages");
-  }
-  // As for a plain prompt: what cannot fit is not tokenized.
-  if (bytes / 256 > service.scheduler.context())
-    throw ApiError(400, str("the messages have ", bytes, " bytes, the context is ", service.scheduler.context(), " tokens"),
-                   "messages", "context_length_exceeded");
-  prompt.tokens = service.tokenizer.encode(prompt.text, {.add_special = false, .parse_special = true});
+  TextQuery query = read_query(body, true, service.sampling, service.scheduler.description().n_vocabulary);
   std::vector<Prompt> prompts;
-  prompts.push_back(std::move(prompt));
+  prompts.push_back(chat_prompt(service, body, query));
   return run(service, http, std::move(query), std::move(prompts));
 }
 

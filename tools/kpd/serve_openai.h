@@ -15,15 +15,17 @@ namespace kpd::tool {
 struct Service {
   llm::Scheduler& scheduler;
   const llm::Tokenizer& tokenizer;
-  std::optional<llm::ChatFamily> family{};  // none: no chat, for the reason in no_chat
+  std::optional<llm::ChatTemplate> chat{};  // none: no chat, for the reason in no_chat
+  llm::ChatOptions chat_options{};
+  bool special_in_content = false;  // control tokens in messages are read
   std::string no_chat{};
   std::string model{};  // its name, without the path
   int64_t created = 0;
-  uint64_t model_bytes = 0;         // of the weights, in memory
-  llm::SamplingOptions sampling{};  // where a request says nothing
-  int timeout_seconds = 600;
-  size_t max_requests = 0;  // that one HTTP request may ask for
-  std::string api_key{};
+  uint64_t model_bytes = 0;             // of the weights, in memory
+  llm::SamplingOptions sampling{};      // where a request says nothing
+  int timeout_seconds = 600;            // of silence
+  size_t max_requests = 0;              // that one HTTP request may ask for
+  std::vector<std::string> api_keys{};  // none: no key is needed
 };
 
 HttpReply serve_completions(const Service& service, const HttpRequest& http);
@@ -34,11 +36,12 @@ HttpReply serve_models(const Service& service, const HttpRequest& http);
 HttpReply serve_tokenize(const Service& service, const HttpRequest& http);
 HttpReply serve_detokenize(const Service& service, const HttpRequest& http);
 HttpReply serve_tokenizer_info(const Service& service, const HttpRequest& http);
+HttpReply serve_props(const Service& service, const HttpRequest& http);
 HttpReply serve_health(const Service& service, const HttpRequest& http);
 HttpReply serve_metrics(const Service& service, const HttpRequest& http);
 
 // serve_page.cc
-HttpReply serve_page(const Service& service, const HttpRequest& http);
+HttpReply serve_page();
 
 // Compares in a time that depends on the length of what the client sent alone.
 bool authorized(const Service& service, const std::string& authorization);

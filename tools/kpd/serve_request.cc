@@ -1,16 +1,20 @@
 #include "serve_request.h"
 
 #include <algorithm>
-#include <cmath>
+#include <charconv>
+#include <limits>
 
 #include "kpd/base/error.h"
+#include "kpd/base/json_shape.h"
 
 namespace kpd::tool {
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxPrompts = 4096, kMaxChoices = 128, kMaxStops = 16, kMaxStopBytes = 1024, kMaxLogprobs = 20,
-                 kMaxBytesPerToken = 256;
+                 kMaxBiases = 4096;
+// Of one body: a number takes 8 times its text in memory, a text, list or object up to 40 times.
+constexpr size_t kMaxJsonParts = size_t{1} << 17;
 
 const char* error_type(int status) {
   if (status == 401) return "authentication_error";
@@ -23,41 +27,76 @@ const char* error_type(int status) {
   throw ApiError(400, str("'", name, "': expected ", expected), name);
 }
 
-// What OpenAI's interface has and kpd lacks.
+// What OpenAI's interface, or another server's, has and kpd lacks: what asks for nothing is taken.
 const std::vector<Neutral>& neutral_fields() {
+  using J = nlohmann::json;
   static const std::vector<Neutral> fields = {
-      {"presence_penalty", 0},
-      {"frequency_penalty", 0},
-      {"logit_bias", nlohmann::json::object()},
-      {"best_of", 1},
-      {"suffix", ""},
-      {"tools", nlohmann::json::array()},
-      {"tool_choice", "none"},
-      {"functions", nlohmann::json::array()},
-      {"function_call", "none"},
-      {"parallel_tool_calls", true},
-      {"response_format", {{"type", "text"}}},
-      {"store", false},
-      {"modalities", {"text"}},
-      {"service_tier", "auto"},
-      {"metadata", nlohmann::json::object()},
-      {"web_search_options", nullptr},
-      {"prediction", nullptr},
-      {"audio", nullptr},
-      {"reasoning_effort", nullptr},
-      {"verbosity", nullptr},
+      {"best_of", {1}},
+      {"suffix", {""}},
+      {"tools", {J::array()}},
+      {"tool_choice", {"none", "auto"}},
+      {"functions", {J::array()}},
+      {"function_call", {"none", "auto"}},
+      {"response_format", {J::object({{"type", "text"}})}},
+      {"modalities", {J::array({"text"})}},
+      {"verbosity", {"medium"}},
+      {"web_search_options", {}},
+      {"prediction", {}},
+      {"audio", {}},
+      {"reasoning_effort", {}},
+      // vLLM
+      {"use_beam_search", {false}},
+      {"length_penalty", {1}},
+      {"min_tokens", {0}},
+      {"skip_special_tokens", {true}},
+      {"spaces_between_special_tokens", {true}},
+      {"include_stop_str_in_output", {false}},
+      {"stop_token_ids", {J::array()}},
+      {"continue_final_message", {false}},
+      {"documents", {J::array()}},
+      // llama.cpp
+      {"typical_p", {1}},
+      {"typ_p", {1}},
+      {"top_n_sigma", {-1, 0}},
+      {"tfs_z", {1}},
+      {"mirostat", {0}},
+      {"dynatemp_range", {0}},
+      {"xtc_probability", {0}},
+      {"dry_multiplier", {0}},
+      {"n_keep", {0}},
+      {"n_probs", {0}},
+      {"min_keep", {0}},
+      {"grammar", {""}},
+      {"json_schema", {J::object()}},
+      {"lora", {J::array()}},
+      {"samplers", {"", J::array()}},
+      {"id_slot", {-1}},
+      {"timings_per_token", {false}},
+      {"return_progress", {false}},
+      {"return_tokens", {false}},
+      {"post_sampling_probs", {false}},
   };
   return fields;
 }
 
+// Fields that change nothing of an answer, whatever they say: how it is billed, kept or cached elsewhere; and what stands
+// beside another field that asks for nothing.
+constexpr const char* kIdleFields[] = {"user",         "safety_identifier",      "metadata",           "store",
+                                       "service_tier", "parallel_tool_calls",    "prompt_cache_key",   "prompt_cache_retention",
+                                       "cache_prompt", "dynatemp_exponent",      "xtc_threshold",      "dry_base",
+                                       "mirostat_tau", "dry_allowed_length",     "dry_penalty_last_n", "dry_sequence_breakers",
+                                       "mirostat_eta", "guided_decoding_backend"};
+
 // The same of a message. Clients send back what the server gave them: an answer has its refusal, which is null.
 const std::vector<Neutral>& neutral_of_message() {
+  using J = nlohmann::json;
   static const std::vector<Neutral> fields = {
-      {"refusal", nullptr},
-      {"audio", nullptr},
-      {"function_call", nullptr},
-      {"annotations", nlohmann::json::array()},
-      {"tool_calls", nlohmann::json::array()},
+      {"refusal", {}},
+      {"audio", {}},
+      {"function_call", {}},
+      {"annotations", {J::array()}},
+      {"tool_calls", {J::array()}},
+      {"type", {"text", "message"}},  // lm-evaluation-harness has the first, agents that send back a reply the second
   };
   return fields;
 }
@@ -93,18 +132,53 @@ void read_logprobs(Fields& fields, TextQuery& q) {
   }
 }
 
-void read_sampling(Fields& fields, TextQuery& q) {
+// {"token id": bias}, as OpenAI has it; llama.cpp also takes a list of [token id, bias], false for never.
+void read_logit_bias(Fields& fields, size_t n_vocabulary, llm::SamplingOptions& s) {
+  const nlohmann::json* given = fields.get("logit_bias");
+  if (given == nullptr) return;
+  const std::string expected =
+      str("at most ", kMaxBiases, " token ids below ", n_vocabulary, ", each with a number from -100 to 100");
+  if (!given->is_structured() || given->size() > kMaxBiases) wrong("logit_bias", expected);
+  const auto add = [&](uint64_t token, const nlohmann::json& bias) {
+    const bool never = bias.is_boolean() && !bias.get<bool>();
+    const double value = bias.is_number() ? bias.get<double>() : 0;
+    if (token >= n_vocabulary || !(bias.is_number() || never) || !(value >= -100 && value <= 100))
+      wrong("logit_bias", expected);
+    const float added = never ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
+    s.logit_bias.emplace_back(static_cast<llm::TokenId>(token), added);
+  };
+  for (const auto& [name, value] : given->items()) {
+    uint64_t token = UINT64_MAX;
+    if (given->is_object()) {
+      const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+      if (error != std::errc() || end != name.data() + name.size()) wrong("logit_bias", expected);
+      add(token, value);
+    } else {
+      if (!value.is_array() || value.size() != 2 || !value[0].is_number_unsigned()) wrong("logit_bias", expected);
+      add(value[0].get<uint64_t>(), value[1]);
+    }
+  }
+}
+
+void read_sampling(Fields& fields, size_t n_vocabulary, TextQuery& q) {
   llm::SamplingOptions& s = q.sampling;
   s.temperature = fields.number("temperature", s.temperature, 0, 100);
   s.top_p = fields.number("top_p", s.top_p, 0, 1);
   if (s.top_p == 0) s.top_p = 1e-9;  // the likeliest alone
   s.min_p = fields.number("min_p", s.min_p, 0, 1);
-  s.top_k = fields.count("top_k", 0, 1 << 24).value_or(s.top_k);
+  if (const auto k = fields.count_or_all("top_k", 1 << 24)) s.top_k = *k <= 1 << 24 ? *k : 0;
   for (const char* name : {"repetition_penalty", "repeat_penalty"})
     s.repeat_penalty = fields.number(name, s.repeat_penalty, 0.01, 100);
+  s.presence_penalty = fields.number("presence_penalty", s.presence_penalty, -2, 2);
+  s.frequency_penalty = fields.number("frequency_penalty", s.frequency_penalty, -2, 2);
+  read_logit_bias(fields, n_vocabulary, s);
+  // How far back llama.cpp's penalties look; kpd's see everything.
+  if (const nlohmann::json* last = fields.get("repeat_last_n"); last != nullptr && *last != -1 && s.repeat_penalty != 1)
+    throw ApiError(400, "the field 'repeat_last_n' is not supported", "repeat_last_n", "unsupported_parameter");
   const nlohmann::json* seed = fields.get("seed");
   if (seed == nullptr) return;
   if (!seed->is_number_integer()) wrong("seed", "a whole number");
+  if (!seed->is_number_unsigned() && *seed == -1) return;  // "any", to users of llama.cpp
   q.has_seed = true;
   s.seed = seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>());
 }
@@ -132,16 +206,12 @@ HttpReply json_reply(const Json& json) {
 }
 
 nlohmann::json parse_body(const std::string& body) {
-  const auto check = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kMaxDepth) throw ApiError(400, str("the body is nested deeper than ", kMaxDepth, " levels"));
-    return true;
-  };
-  nlohmann::json parsed;
-  try {
-    parsed = nlohmann::json::parse(body, check);
-  } catch (const nlohmann::json::exception&) {
-    throw ApiError(400, "the body is no JSON");
-  }
+  const JsonShape shape = json_shape(body);
+  if (shape.depth > kMaxDepth) throw ApiError(400, str("the body is nested deeper than ", kMaxDepth, " levels"));
+  if (shape.parts > kMaxJsonParts)
+    throw ApiError(400, str("the body has more than ", kMaxJsonParts, " names, texts, lists and objects"));
+  nlohmann::json parsed = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) throw ApiError(400, "the body is no JSON");
   if (!parsed.is_object()) throw ApiError(400, "the body is no JSON object");
   return parsed;
 }
@@ -175,6 +245,15 @@ std::optional<size_t> Fields::count(const std::string& name, size_t min, size_t 
   return value->get<size_t>();
 }
 
+std::optional<size_t> Fields::count_or_all(const std::string& name, size_t max) {
+  const nlohmann::json* value = get(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number_integer() && value->get<int64_t>() == -1 && !value->is_number_unsigned()) return kAll;
+  if (!value->is_number_unsigned() || value->get<uint64_t>() > max)
+    wrong(where_ + name, str("a whole number from 0 to ", max, ", or -1"));
+  return value->get<size_t>();
+}
+
 std::optional<std::string> Fields::text(const std::string& name) {
   const nlohmann::json* value = get(name);
   if (value == nullptr) return std::nullopt;
@@ -190,19 +269,34 @@ void Fields::finish(std::span<const Neutral> neutral) const {
     const std::string shown = where_ + name.substr(0, 80);
     const auto it = std::find_if(neutral.begin(), neutral.end(), [&](const Neutral& f) { return name == f.name; });
     if (it == neutral.end()) throw ApiError(400, str("the field '", shown, "' is unknown"), shown, "unknown_parameter");
-    if (value != it->value)
+    if (std::find(it->values.begin(), it->values.end(), value) == it->values.end())
       throw ApiError(400, str("the field '", shown, "' is not supported"), shown, "unsupported_parameter");
   }
 }
 
-TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults) {
+namespace {
+
+void read_chat_fields(Fields& fields, TextQuery& q) {
+  q.add_generation_prompt = fields.flag("add_generation_prompt", true);
+  if (const auto format = fields.text("reasoning_format")) {
+    if (*format != "none" && *format != "auto" && *format != "deepseek") wrong("reasoning_format", "none, auto or deepseek");
+    q.split_thoughts = *format != "none";
+  }
+  if (const nlohmann::json* variables = fields.get("chat_template_kwargs")) {
+    if (!variables->is_object()) wrong("chat_template_kwargs", "an object");
+    q.chat_variables = variables->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+}
+
+}  // namespace
+
+TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults, size_t n_vocabulary) {
   TextQuery q;
   q.chat = chat;
   q.sampling = defaults;
   Fields fields(body);
   fields.text("model");  // there is one; clients name it as they like
-  fields.text("user");
-  fields.text("safety_identifier");
+  for (const char* name : kIdleFields) fields.get(name);
   fields.get(chat ? "messages" : "prompt");
   q.stream = fields.flag("stream", false);
   if (const nlohmann::json* options = fields.get("stream_options")) {
@@ -210,12 +304,14 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
     if (!q.stream) wrong("stream_options", "\"stream\": true beside it");
     Fields inner(*options, "stream_options.");
     q.include_usage = inner.flag("include_usage", false);
-    if (inner.flag("include_obfuscation", false)) wrong("stream_options.include_obfuscation", "false");
+    for (const char* name : {"include_obfuscation", "continuous_usage_stats"})
+      if (inner.flag(name, false)) wrong(str("stream_options.", name), "false");
     inner.finish();
   }
-  q.max_tokens = fields.count("max_tokens", 0, size_t{1} << 30);
+  for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"})
+    if (const auto n = fields.count_or_all(name, size_t{1} << 30)) q.max_tokens = n;
   if (chat) {
-    if (const auto newer = fields.count("max_completion_tokens", 0, size_t{1} << 30)) q.max_tokens = newer;
+    read_chat_fields(fields, q);
   } else {
     q.echo = fields.flag("echo", false);
   }
@@ -223,7 +319,7 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
   q.ignore_eos = fields.flag("ignore_eos", false);
   read_logprobs(fields, q);
   read_stop(fields, q);
-  read_sampling(fields, q);
+  read_sampling(fields, n_vocabulary, q);
   fields.finish(neutral_fields());
   return q;
 }
@@ -236,6 +332,11 @@ std::vector<llm::TokenId> read_tokens(const nlohmann::json& list, const std::str
     tokens.push_back(token.get<llm::TokenId>());
   }
   return tokens;
+}
+
+void check_text_fits(size_t bytes, size_t context, const char* what, const char* param) {
+  if (bytes / kMaxBytesPerToken <= context) return;
+  throw ApiError(400, str(what, " ", bytes, " bytes, the context is ", context, " tokens"), param, "context_length_exceeded");
 }
 
 std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenizer& tokenizer, size_t context) {
@@ -253,9 +354,7 @@ std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenize
       prompts.push_back({std::move(tokens), std::move(text), 0});
     } else if (prompt.is_string()) {
       const std::string& text = prompt.get_ref<const std::string&>();
-      if (text.size() / kMaxBytesPerToken > context)
-        throw ApiError(400, str("the prompt has ", text.size(), " bytes, the context is ", context, " tokens"), "prompt",
-                       "context_length_exceeded");
+      check_text_fits(text.size(), context, "the prompt has", "prompt");
       std::vector<llm::TokenId> tokens = tokenizer.encode(text);
       const bool adds = tokenizer.adds_bos() && !tokens.empty() && tokens.front() == tokenizer.bos();
       prompts.push_back({std::move(tokens), text, adds ? size_t{1} : size_t{0}});
@@ -286,9 +385,11 @@ std::string read_content(const nlohmann::json* content, const std::string& name)
       wrong(name, "text; pictures and sound are not supported");
     Fields fields(part, str(name, "[", i, "]."));
     fields.get("type");
+    fields.get("cache_control");  // there is nothing to be billed
     const auto text = fields.text("text");
     if (!text) wrong(name, "a text in every part");
     fields.finish();
+    if (i > 0) joined += '\n';  // as vLLM joins them
     joined += *text;
   }
   return joined;
@@ -310,8 +411,9 @@ std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body) {
     if (role == "developer") role = "system";
     fields.text("name");  // no template has a place for it
     std::string content = read_content(fields.get("content"), name + ".content");
+    std::string reasoning = fields.text("reasoning_content").value_or("");
     fields.finish(neutral_of_message());
-    messages.push_back({std::move(role), std::move(content)});
+    messages.push_back({.role = std::move(role), .content = std::move(content), .reasoning_content = std::move(reasoning)});
   }
   return messages;
 }

@@ -45,25 +45,35 @@ struct TextQuery {
   bool has_seed = false;
   std::vector<std::string> stop;
   llm::SamplingOptions sampling;
+  // Of a chat.
+  bool add_generation_prompt = true;
+  bool split_thoughts = true;     // what a model thinks goes into reasoning_content
+  std::string chat_variables{};   // chat_template_kwargs, a JSON object; empty: none
 };
 
-// All fields but prompt and messages.
-TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults);
+// All fields but prompt and messages. `defaults`: where a request says nothing of sampling.
+TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults, size_t n_vocabulary);
 
 struct Prompt {
   std::vector<llm::TokenId> tokens;
   std::string text;    // as the client wrote it, or decoded
   size_t n_added = 0;  // leading tokens that the tokenizer put before it
+  bool opens_thought = false;  // the answer begins with what the model thinks, as the prompt has it
 };
+// A token stands for no more bytes of text than this, in any vocabulary that people use.
+inline constexpr size_t kMaxBytesPerToken = 256;
+// A text that cannot fit into a context of so many tokens is not even tokenized: ApiError 400. `what` begins the sentence: "the
+// prompt has".
+void check_text_fits(size_t bytes, size_t context, const char* what, const char* param);
 // "prompt": a text, texts, token ids, or lists of them. Texts that cannot fit in `context` are not even tokenized.
 std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenizer& tokenizer, size_t context);
 std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body);
 std::vector<llm::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary);
 
-// A field that kpd lacks, with the value that asks for nothing.
+// A field that kpd lacks, with the values that ask for nothing beside null.
 struct Neutral {
   const char* name;
-  nlohmann::json value;
+  std::vector<nlohmann::json> values;
 };
 
 // The fields of an object one by one; each getter marks its field as known.
@@ -75,6 +85,9 @@ class Fields {
   bool flag(const std::string& name, bool otherwise);
   double number(const std::string& name, double otherwise, double min, double max);
   std::optional<size_t> count(const std::string& name, size_t min, size_t max);
+  // -1, which asks for as much as there is, gives kAll.
+  static constexpr size_t kAll = SIZE_MAX;
+  std::optional<size_t> count_or_all(const std::string& name, size_t max);
   std::optional<std::string> text(const std::string& name);
   // Refuses fields that no getter asked for, but for those that ask for nothing.
   void finish(std::span<const Neutral> neutral = {}) const;

@@ -1,12 +1,14 @@
 // tools: Ctrl-C, SIGTERM and SIGHUP; see signals.h. The handler calls only what POSIX allows in one.
 #include "signals.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <string_view>
-
-#include <unistd.h>
 
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
@@ -17,6 +19,7 @@ namespace {
 std::atomic<int> g_deferred{0};
 std::atomic<bool> g_second_ends{false};
 std::atomic<int> g_signal{0};
+std::atomic<int> g_wake_read{-1}, g_wake_write{-1};  // of interrupt_fd()
 // Never freed: SIGTERM may come while the program ends, after the destructors of what has static storage.
 std::atomic<const std::string*> g_explanation{nullptr};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
@@ -27,12 +30,21 @@ void say(std::string_view text) {
   static_cast<void>(ignored);
 }
 
+void wake() {
+  const int fd = g_wake_write.load(), error = errno;
+  if (fd < 0) return;
+  const ssize_t ignored = write(fd, "!", 1);  // a full pipe is readable already
+  static_cast<void>(ignored);
+  errno = error;
+}
+
 void handle(int signal) {
   if (const std::string* const text = g_explanation.load(); signal == SIGTERM && text != nullptr) {
     say(*text);
     _exit(1);
   }
   const bool again = g_signal.exchange(signal) != 0;
+  wake();
   if (g_deferred.load() > 0 && !(again && g_second_ends.load())) return;
   io::remove_unfinished_files();
   say("\nkpd: interrupted\n");
@@ -87,9 +99,28 @@ void install_signal_handlers() {
 void explain_termination(const std::string& line) { g_explanation.store(new std::string(line + "\n")); }
 
 bool interrupted() { return g_signal.load() != 0; }
+int interrupt_signal() { return g_signal.load(); }
 
 void check_interrupted() {
   if (interrupted()) fail(ErrorCode::kCancelled, "interrupted");
+}
+
+bool take_interrupt() {
+  char drained[64];
+  while (g_wake_read.load() >= 0 && read(g_wake_read.load(), drained, sizeof drained) > 0) {
+  }
+  int expected = SIGINT;
+  return g_signal.compare_exchange_strong(expected, 0);
+}
+
+int interrupt_fd() {
+  if (g_wake_read.load() < 0) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail(ErrorCode::kIo, "no pipe: ", std::strerror(errno));
+    g_wake_read.store(ends[0]);
+    g_wake_write.store(ends[1]);
+  }
+  return g_wake_read.load();
 }
 
 DeferInterrupt::DeferInterrupt(bool second_ends) {

@@ -19,6 +19,15 @@ void explain_termination(const std::string& line);
 // Throws Error(kCancelled) if Ctrl-C was pressed while deferred.
 void check_interrupted();
 bool interrupted();
+// The first signal that came while deferred; 0: none.
+int interrupt_signal();
+
+// For a conversation, where Ctrl-C ends an answer and not the program. Forgets a Ctrl-C that came while deferred and says
+// whether one did; SIGTERM and SIGHUP are not forgotten.
+bool take_interrupt();
+// Becomes readable when one of the signals arrives, so that poll() on it and on a terminal misses none; take_interrupt()
+// empties it. The same descriptor at every call.
+int interrupt_fd();
 
 class DeferInterrupt {
  public:

@@ -6,7 +6,8 @@
 
 namespace kpd {
 
-// Logical processors this process may run on (its affinity mask), at least 1.
+// Logical processors this process may use, at least 1: those of its affinity mask, and no more than its control groups give it
+// time for (a container's CPU quota, rounded up; it is read at the first call).
 int hardware_threads();
 
 // Calls fn(task, worker) once for each task in [0, n_tasks) on up to n_threads threads (the caller is worker 0; worker <

@@ -11,9 +11,12 @@
 
 namespace kpd::io {
 
+// Whether a mapped file stays open beside its mapping, which takes a handle.
+enum class Handle { kClose, kKeep };
+
 // A read-only mapping of a regular file; empty for an empty file. Movable; thread-compatible. If another process shortens the
-// file while it is mapped, the operating system raises SIGBUS: a program that maps files which others may rewrite in place
-// needs a handler, for which mapped_file_at() tells the file.
+// file while it is mapped, reading bytes() raises SIGBUS: a program that maps files which others may rewrite in place needs
+// a handler, for which mapped_file_at() tells the file, or reads by read().
 class MappedFile {
  public:
   MappedFile() = default;
@@ -23,20 +26,24 @@ class MappedFile {
 
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
   const std::string& name() const { return name_; }
+  // Copies bytes() from `offset` on. With Handle::kKeep a file that has become shorter, or whose disk fails, is Error(kIo) and
+  // no signal; without it this is a copy of bytes(). Throws Error(kInvalidArgument) beyond their end. Thread-safe.
+  void read(size_t offset, std::span<uint8_t> to) const;
 
  private:
-  friend MappedFile map_file(const std::string& path);
+  friend MappedFile map_file(const std::string& path, Handle handle);
   friend MappedFile map_input(const std::string& path, const std::string& spool_folder);
   void map(int fd, size_t size);
 
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
   int slot_ = -1;  // in the table behind mapped_file_at()
+  int fd_ = -1;    // with Handle::kKeep
   std::string name_;
 };
 
 // Throws Error(kIo) naming the path and the reason: absent, unreadable, a directory, not a regular file.
-MappedFile map_file(const std::string& path);
+MappedFile map_file(const std::string& path, Handle handle = Handle::kClose);
 
 // map_file(), and beyond it "-" (standard input), pipes and devices, which are read to their end: up to 64 MiB into memory,
 // more into an unnamed file in `spool_folder`. Blocks until whoever writes the pipe closes it.

@@ -54,6 +54,10 @@ class Weights {
   // here.
   void drop_pages(const WeightEntry& tensor) const;
 
+  // Copies bytes of an entry. A file that has become shorter, or whose disk fails, is Error(kIo) and not the signal that
+  // reading the mapping would raise. Thread-safe.
+  void read(const uint8_t* from, std::span<uint8_t> to) const;
+
   // For the readers of the formats: a file whose bytes the entries point into.
   Weights(std::string name, std::vector<MappedFile> files, std::vector<WeightEntry> tensors,
           std::shared_ptr<const GgufMetadata> gguf = nullptr, std::vector<SafetensorsRecord> others = {});

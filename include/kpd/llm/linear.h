@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,7 +28,12 @@ struct WeightSource {
   BlockType type = BlockType::kF32;
   size_t n_in = 0;
   std::vector<const uint8_t*> rows;  // [n_out], block_bytes * n_in / block_values bytes each
+  // Where the rows lie in a file that others may cut: how bytes of them are copied without a signal. Throws; thread-safe.
+  // Empty: they are plain memory.
+  std::function<void(const uint8_t* from, std::span<uint8_t> to)> read;
   size_t row_bytes() const;
+  // Rows [first, first + n) one behind the other: those in memory where they lie so, else a copy in `copies`.
+  const uint8_t* gather(size_t first, size_t n, std::vector<uint8_t>& copies) const;
 };
 
 // What a preparation made of a group's input; memory is kept from call to call.

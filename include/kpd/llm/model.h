@@ -57,6 +57,9 @@ struct LoadOptions {
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 0;  // <= 0: all
   Limits limits;
+  // Called by the loading thread with the bytes of the file that the matrix just laid out has there; may be empty. What it
+  // throws ends the loading.
+  std::function<void(uint64_t bytes)> on_progress;
 };
 
 // Immutable but for its workspace: one forward pass at a time. Movable; one that was moved from can only be destroyed or

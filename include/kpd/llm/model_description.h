@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,7 +12,8 @@
 
 namespace kpd::io {
 class GgufMetadata;
-}
+class Weights;
+}  // namespace kpd::io
 
 namespace kpd::llm {
 
@@ -44,29 +46,43 @@ struct ModelDescription {
   size_t n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0, n_vocabulary = 0;
   size_t max_context = 0;
   float norm_eps = 1e-5f;
+  bool text_half = false;      // of a model for images too, whose other tensors stand beside
   bool norm_plus_one = false;  // the stored norm weight w means 1 + w
   bool tied_head = false;      // the head is the embedding, if the file has no head of its own
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;         // RMS norm of each head's query and key before the rotation
+  bool qk_norm_whole = false;   // that norm is one of all heads together
+  bool pre_norms = true;        // attention and the MLP read normed values
   bool post_norms = false;      // the outputs of attention and of the MLP are normed before they are added
-  bool fused = false;           // the file holds q, k, v in one matrix, gate and up in another
+  bool fused_qkv = false;       // the file holds q, k, v in one matrix
+  bool fused_gate_up = false;   // gate and up in one
+  bool shared_mlp = false;      // the file calls the MLP shared_mlp
   bool interleaved_qk = false;  // the file's q and k rows are permuted for a rotation of neighbours (GGUF's llama)
   float embedding_scale = 1;
+  float residual_scale = 1;  // of what attention and the MLP add
+  float logit_scale = 1;
   float attention_scale = 0;    // of q k
   float attention_softcap = 0;  // 0: none; else s -> cap tanh(s / cap)
+  float temperature_scale = 0;  // queries at position p are multiplied by 1 + it * ln(1 + floor(p / temperature_length))
+  size_t temperature_length = 0;
   float logit_softcap = 0;
   Activation activation = Activation::kSilu;
   std::vector<LayerDescription> layers;
   std::vector<RopeDescription> ropes;
 };
 
-// From the text of a Hugging Face config.json, in its old and its transformers-5 spelling. `name` is the file, for errors.
-// Throws Error(kUnsupported) for an architecture, an activation or a rope kind that kpd does not know, listing those it knows;
-// Error(kCorruptData) for missing or impossible values.
+// From the text of a Hugging Face config.json, in its old and its transformers-5 spelling; of a model for text and images its
+// text half. `name` is the file, for errors. Throws Error(kUnsupported) for an architecture, an activation or a rope kind that
+// kpd does not know, listing those it knows, and for a key that nothing reads and that may change results; Error(kCorruptData)
+// for missing or impossible values.
 ModelDescription describe_config(std::string_view json, std::string_view name);
 
-// From a GGUF file's metadata; the same errors.
+// From a GGUF file's metadata; the same errors. tied_head: unless the file has a head of its own.
 ModelDescription describe_gguf(const io::GgufMetadata& metadata);
+
+// Of opened weights: their GGUF metadata, or the config.json of their folder; none if there is neither. tied_head is what the
+// tensors say. Throws as the two above, Error(kIo).
+std::optional<ModelDescription> describe_weights(const io::Weights& weights);
 
 // Names of the families, sorted as in the table.
 std::vector<std::string> family_names();

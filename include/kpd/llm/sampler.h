@@ -17,6 +17,10 @@ struct SamplingOptions {
   double top_p = 1;
   double min_p = 0;           // of the largest probability
   double repeat_penalty = 1;  // logits of tokens that occurred: divided by it if positive, multiplied if negative
+  // Subtracted from the logits of tokens that the answer has already (OpenAI's; the prompt does not count): once, and for each
+  // time.
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added to these tokens' logits; -infinity: never that one
   uint64_t seed = 0;
 };
 

@@ -91,7 +91,7 @@ struct SchedulerStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0, steps = 0, rows = 0;
   double busy_seconds = 0;
   size_t active = 0, waiting = 0, n_slots = 0, context = 0;
-  uint64_t cache_bytes = 0;
+  uint64_t cache_bytes = 0, cache_capacity_bytes = 0;  // allocated; when full
 };
 
 class SchedulerThread;  // of the implementation

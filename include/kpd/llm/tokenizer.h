@@ -33,6 +33,11 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
+// One of several chat templates.
+struct NamedTemplate {
+  std::string name, source;
+};
+
 // Immutable after construction; all const members are thread-safe. One that was moved from can only be destroyed or assigned
 // to.
 class Tokenizer {
@@ -56,11 +61,12 @@ class Tokenizer {
   // not `foreign` alone: never in, into or out of those bytes, which are someone else's. `foreign` is ascending and disjoint;
   // text that spells no special token becomes the ids that encode(text, {false, true}) gives.
   std::vector<TokenId> encode(std::string_view text, std::span<const TextRange> foreign) const;
-  // Ids out of range are refused: Error(kInvalidArgument). skip_special leaves special tokens out.
+  // An id that no token has is no text: models have more outputs than tokens. One that no model can have, negative or from
+  // kMaxVocabulary, is refused: Error(kInvalidArgument). skip_special leaves special tokens out.
   std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
 
   size_t vocabulary_size() const;                             // added tokens included
-  std::string_view token(TokenId id) const;                   // as the vocabulary spells it
+  std::string_view token(TokenId id) const;                   // as the vocabulary spells it; as decode for ids of none
   std::optional<TokenId> find(std::string_view token) const;  // by that spelling
   // What the token adds to a text, in bytes: characters may be spread over tokens. `opens_text`: no token came before; some
   // decoders drop a space there. Joined, and with U+FFFD for what is no UTF-8, they are decode() of all tokens, specials too.
@@ -71,7 +77,11 @@ class Tokenizer {
   std::span<const TokenId> end_of_turn()
       const;                                 // every token that ends a generation (EOS, <|im_end|>, <|eot_id|> ...), ascending
   bool adds_bos() const;                     // encode(add_special) puts BOS first
-  const std::string& chat_template() const;  // Jinja source; empty if there is none
+  // Jinja source; empty if there is none, or several of which none is the default.
+  const std::string& chat_template() const;
+  std::span<const NamedTemplate> named_chat_templates() const;  // those beside it
+  // What the file lacks or says wrongly, and what was taken instead: sentences for its user, none for most files.
+  std::span<const std::string> notes() const;
 
   // For the library's own files.
   explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);

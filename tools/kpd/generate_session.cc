@@ -1,0 +1,158 @@
+// tools: see generate_session.h.
+#include "generate_session.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <span>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "progress.h"
+#include "signals.h"
+
+namespace kpd::tool {
+namespace {
+
+uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+double per_second(size_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
+
+// The time between tokens: the first is there when the prompt is read.
+double decode_speed(const llm::Generated& g) { return per_second(g.tokens > 0 ? g.tokens - 1 : 0, g.decode_seconds); }
+
+// What generate() tells while it reads a prompt and while it answers.
+class Listener {
+ public:
+  Listener(size_t prompt_tokens, size_t chunk, bool print)
+      : chunk_(chunk), unread_(prompt_tokens), print_(print), progress_(std::in_place, "prompt", prompt_tokens, "tokens") {}
+
+  bool hear(std::string_view text) {
+    // Until the prompt is read, a call without text is a chunk read.
+    if (text.empty() && unread_ > 0) {
+      const size_t n = std::min(chunk_, unread_);
+      unread_ -= n;
+      progress_->tick(n);
+    } else if (progress_) {
+      progress_.reset();  // removes its line
+    }
+    if (print_ && !text.empty())
+      failed_ = std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
+    return !failed_ && !interrupted();
+  }
+  bool failed() const { return failed_; }
+
+ private:
+  size_t chunk_, unread_;
+  bool print_, failed_ = false;
+  std::optional<Progress> progress_;
+};
+
+}  // namespace
+
+Session::Session(const GenerateArgs& args, bool conversation) : args_(args), conversation_(conversation) {
+  options_.chunk = args.model.chunk();
+  options_.ignore_eos = args.ignore_eos;
+  options_.opens_text = args.chat;
+  options_.context_shift = args.context_shift;
+  options_.stop = args.stop;
+  chat_options_ = args.templates.options();
+  const size_t asked = args.ctx.empty() ? 0 : parse_count("--ctx", args.ctx, 2, 1 << 24);
+  const size_t asked_tokens = args.max_tokens.empty() ? 0 : parse_count("--max-tokens", args.max_tokens, 1, 1 << 24);
+  const std::string kv = args.kv.empty() ? "f16" : args.kv;
+  as_usage("--kv", [&] { return llm::make_cache(kv, {}, 64, 1); });
+  static_cast<void>(as_usage("sampling", [&] { return args.sampling.over({.temperature = 1}); }));
+
+  opened_ = open_model(args.path);
+  if (args.chat) template_ = choose_template(args.templates, opened_->tokenizer);
+  const size_t trained = opened_->description.max_context;
+  options_.context = asked != 0 ? asked : std::min<size_t>(trained, 8192);
+  // A conversation's answer is stopped by who reads it; one that goes into a file has to end by itself.
+  options_.max_tokens = asked_tokens != 0 ? asked_tokens : conversation ? options_.context : 256;
+  const Sampling sampling = choose_sampling(args.sampling, *opened_, args.common);
+  options_.sampling = sampling.options;
+  fmt::print(stderr, "{}\n", sampling.line);
+  if (options_.context > trained)
+    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options_.context, trained);
+}
+
+void Session::load() {
+  const std::string kv = args_.kv.empty() ? "f16" : args_.kv;
+  loaded_ = load_model(std::move(*opened_), args_.model.arithmetic(llm::Arithmetic::kFast), args_.common.threads());
+  opened_.reset();
+  cache_ = loaded_->model.make_cache(kv, options_.context);
+  fmt::print(stderr, "cache of keys and values: {}, {} tokens, {} when full\n", kv, options_.context,
+             binary_size(llm::cache_bytes(kv, cache_->layers(), options_.context)));
+  // Answers go on from one another: the cache keeps what the first of them rotated.
+  if (conversation_) loaded_->model.set_planned_context(options_.context);
+}
+
+const llm::Tokenizer& Session::tokenizer() const { return loaded_ ? loaded_->tokenizer : opened_->tokenizer; }
+
+std::vector<llm::TokenId> Session::chat_prompt(const std::vector<llm::ChatMessage>& messages) const {
+  return encode_prompt(tokenizer(), template_->render(tokenizer(), messages, chat_options_), args_.templates.special_in_content);
+}
+
+void Session::check_fits(size_t prompt_tokens) const {
+  if (prompt_tokens == 0) usage("--prompt: there is no text to go on from");
+  if (prompt_tokens < options_.context) return;
+  usage("--prompt: its ", prompt_tokens, " tokens do not fit into the context of ", options_.context, "; --ctx ", prompt_tokens,
+        " and more holds them and an answer");
+}
+
+llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool print) {
+  size_t same = 0;
+  while (same < held_.size() && same + 1 < prompt.size() && held_[same] == prompt[same]) ++same;
+  cache_->crop(0, same);
+  held_.resize(same);
+  const auto rest = std::span(prompt).subspan(same);
+  Listener listener(rest.size(), options_.chunk, print);
+  llm::Generated g = llm::generate(loaded_->model, loaded_->tokenizer, *cache_, 0, rest, options_,
+                                   [&listener](std::string_view text) { return listener.hear(text); });
+  stdout_failed_ = listener.failed();
+  held_ = prompt;
+  held_.insert(held_.end(), g.token_ids.begin(), g.token_ids.end());
+  // A shifted context no longer holds the conversation's start.
+  held_.resize(options_.context_shift ? 0 : std::min(held_.size(), cache_->length(0)));
+  return g;
+}
+
+std::string Session::length_limit(const llm::Generated& g) const {
+  if (g.tokens >= options_.max_tokens) return fmt::format("--max-tokens {}", options_.max_tokens);
+  return fmt::format("the full context of {} tokens (--ctx)", options_.context);
+}
+
+void Session::print_json(const llm::Generated& g) const {
+  nlohmann::ordered_json object = {{"text", g.text},
+                                   {"prompt_tokens", g.prompt_tokens},
+                                   {"tokens", g.tokens},
+                                   {"finish_reason", llm::finish_reason_name(g.reason)}};
+  const llm::SamplingOptions& s = options_.sampling;
+  object["temperature"] = s.temperature;
+  if (s.temperature > 0) {
+    object["top_k"] = s.top_k;
+    object["top_p"] = s.top_p;
+    object["min_p"] = s.min_p;
+    object["seed"] = s.seed;
+  }
+  object["repeat_penalty"] = s.repeat_penalty;
+  object["prefill_tokens_per_s"] = per_second(g.prompt_tokens, g.prefill_seconds);
+  object["decode_tokens_per_s"] = decode_speed(g);
+  object["load_seconds"] = loaded_->seconds;
+  object["peak_rss_bytes"] = peak_rss_bytes();
+  fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void Session::print_speeds(const llm::Generated& g) const {
+  fmt::print(stderr, "\n{} prompt tokens at {:.1f} tokens/s, {} tokens at {:.1f} tokens/s, ended by {}\n", g.prompt_tokens,
+             per_second(g.prompt_tokens, g.prefill_seconds), g.tokens, decode_speed(g),
+             g.reason == llm::FinishReason::kLength ? "length: " + length_limit(g) : llm::finish_reason_name(g.reason));
+}
+
+}  // namespace kpd::tool

@@ -1,0 +1,69 @@
+// tools: a model that answers: its files, its chat template, the cache and what the cache holds. `kpd generate` opens one, for a
+// prompt or a conversation.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat_options.h"
+#include "kpd/llm/chat.h"
+#include "kpd/llm/generate.h"
+#include "model_options.h"
+#include "sampling_options.h"
+
+namespace kpd::tool {
+
+struct GenerateArgs {
+  CommonOptions common;
+  ModelOptions model;
+  ModelArgs which;
+  SamplingArgs sampling;
+  ChatArgs templates;
+  std::string path, prompt, prompt_file, system, ctx, max_tokens, kv;
+  std::vector<std::string> stop;
+  bool chat = false, ignore_eos = false, context_shift = false, has_prompt = false;
+};
+
+// Built in two steps: all that can be wrong with files and options is said before load() lays the weights out.
+class Session {
+ public:
+  // Opens the files, chooses context and sampling and says on stderr which.
+  explicit Session(const GenerateArgs& args, bool conversation);
+  void load();
+
+  std::vector<llm::TokenId> text_prompt(const std::string& text) const { return tokenizer().encode(text); }
+  // Messages in the chat template, ready to be answered.
+  std::vector<llm::TokenId> chat_prompt(const std::vector<llm::ChatMessage>& messages) const;
+  // Throws UsageError for a prompt that leaves no room for a token.
+  void check_fits(size_t prompt_tokens) const;
+
+  size_t context() const { return options_.context; }
+  size_t max_tokens() const { return options_.max_tokens; }
+  // The answer to a whole prompt, on stdout as it comes if `print`; what the cache holds of it already is not computed again.
+  // Ends by a signal (signals.h), and when stdout takes no more.
+  llm::Generated answer(const std::vector<llm::TokenId>& prompt, bool print);
+  bool stdout_failed() const { return stdout_failed_; }
+  // "--max-tokens 256", or the full context with its size: what an answer ended by that ended by length.
+  std::string length_limit(const llm::Generated& g) const;
+  // One JSON object and a line feed on stdout.
+  void print_json(const llm::Generated& g) const;
+  void print_speeds(const llm::Generated& g) const;  // on stderr
+
+ private:
+  const llm::Tokenizer& tokenizer() const;
+
+  const GenerateArgs& args_;
+  std::optional<OpenedModel> opened_;  // until it becomes loaded_
+  std::optional<llm::ChatTemplate> template_;
+  llm::ChatOptions chat_options_;
+  std::optional<LoadedModel> loaded_;
+  llm::GenerateOptions options_;
+  std::unique_ptr<llm::KvCache> cache_;
+  std::vector<llm::TokenId> held_;
+  const bool conversation_;
+  bool stdout_failed_ = false;
+};
+
+}  // namespace kpd::tool
