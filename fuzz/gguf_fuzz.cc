@@ -1,4 +1,5 @@
-// fuzz: GGUF files. What is accepted must lie within the input, decode, and be the same file again once written and read.
+// fuzz: GGUF files. What is accepted must lie within the input, decode, and be the same file again once written and read;
+// its metadata describe a model or are refused.
 #include <unistd.h>
 
 #include <cmath>
@@ -12,6 +13,9 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/quant/blocks.h"
+#ifdef KPD_FUZZ_LLM
+#include "kpd/llm/model_description.h"
+#endif
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
@@ -71,6 +75,18 @@ void check(const GgufFile& file, const uint8_t* data, size_t size) {
     ask(file.metadata, file.metadata.values[i].first);
 }
 
+// As a model: described with sizes that fit one another, or refused.
+void describe([[maybe_unused]] const GgufFile& file) {
+#ifdef KPD_FUZZ_LLM
+  try {
+    const kpd::llm::ModelDescription d = kpd::llm::describe_gguf(file.metadata);
+    if (d.layers.size() != d.n_layers || d.n_heads % d.n_kv_heads != 0 || d.ropes.empty()) __builtin_trap();
+    if (d.temperature_scale != 0 && d.temperature_length == 0) __builtin_trap();
+  } catch (const kpd::Error&) {
+  }
+#endif
+}
+
 void check_again(const GgufFile& file) {
   try {
     save_gguf(again_path(), file.metadata, file.tensors);
@@ -105,6 +121,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   check(file, data, size);
+  describe(file);
   check_again(file);
   return 0;
 }

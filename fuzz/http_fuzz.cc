@@ -61,6 +61,7 @@ void check_stream(const HttpReply& reply) {
   size_t begin = 0;
   bool done = false;
   for (size_t end; (end = text.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
+    if (text[begin] == ':') continue;  // a comment
     expect(!done && text.compare(begin, 6, "data: ") == 0, text);
     const std::string event = text.substr(begin + 6, end - begin - 6);
     done = event == "[DONE]";

@@ -4,8 +4,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 jobs=$(nproc)
 export DEBIAN_FRONTEND=noninteractive
 
-packages_build="cmake ninja-build g++ ccache libhwy-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev libgtest-dev libpcre2-dev libcpp-httplib-dev pkg-config python3
-  python3-venv"
+packages_build="cmake ninja-build g++ ccache libhwy-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev libgtest-dev libpcre2-dev libcpp-httplib-dev libedit-dev pkg-config
+  python3 python3-venv"
 packages_engines="libopenmpi-dev openmpi-bin libgloo-dev iproute2"
 packages_data="dataset-fashion-mnist gnuplot-nox"
 packages_check="git binutils python3-numpy clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libbenchmark-dev chromium curl"

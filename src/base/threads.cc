@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -22,8 +21,6 @@
 
 namespace kpd {
 namespace {
-
-using Task = std::function<void(size_t, int)>;
 
 constexpr int kMaxThreads = 1024;
 
@@ -59,7 +56,7 @@ void spin(const Done& done) {
 // caller writes the job before it opens it and leaves when it is closed and nobody is at it. The mutex serves those who sleep.
 class Pool {
  public:
-  void run(size_t n_tasks, int n_threads, const Task& fn);
+  void run(size_t n_tasks, int n_threads, const TaskRef& fn);
 
  private:
   static constexpr uint64_t kActive = 1, kActiveMask = 0xfff;
@@ -86,7 +83,7 @@ class Pool {
   int n_workers_ = 0;  // the caller's alone
 
   // Of the running job; written before it opens.
-  const Task* fn_ = nullptr;
+  const TaskRef* fn_ = nullptr;
   size_t n_tasks_ = 0;
   std::atomic<size_t> next_{0};
   std::atomic<bool> failed_{false};
@@ -176,7 +173,7 @@ void Pool::wait_for_workers() {
   caller_asleep_.store(false, std::memory_order_seq_cst);
 }
 
-void Pool::run(size_t n_tasks, int n_threads, const Task& fn) {
+void Pool::run(size_t n_tasks, int n_threads, const TaskRef& fn) {
   grow(n_threads - 1);
   fn_ = &fn;
   n_tasks_ = n_tasks;
@@ -225,16 +222,18 @@ Pool& pool() {
 }  // namespace
 
 int hardware_threads() {
-  // Read once: it takes some files of the kernel, and a pool of another size in the middle of a run helps nobody.
+  // Read once: it takes some files of the kernel, and a pool of another size in the middle of a run helps nobody. Rounded down:
+  // threads that work on one step wait for the one that the kernel holds back, so that 1.2 processors decode a language model
+  // half as fast with two threads as with one.
   static const double quota = cpu_quota("").value_or(kMaxThreads);
   cpu_set_t set;
   CPU_ZERO(&set);
-  const int processors = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
-                                                                      : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, std::min(processors, static_cast<int>(std::min<double>(std::ceil(quota), kMaxThreads))));
+  const int processors =
+      sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(processors, static_cast<int>(std::min<double>(quota, kMaxThreads))));
 }
 
-void parallel_for(size_t n_tasks, int n_threads, const std::function<void(size_t task, int worker)>& fn) {
+void parallel_for(size_t n_tasks, int n_threads, TaskRef fn) {
   if (n_tasks == 0) return;
   if (n_threads <= 0) n_threads = hardware_threads();
   n_threads = static_cast<int>(std::min<size_t>(n_tasks, static_cast<size_t>(std::min(n_threads, kMaxThreads))));

@@ -132,6 +132,7 @@ uint64_t Encoder::Impl::encode(std::span<const TensorView> tensors, const Messag
   const auto encode_one = [&](size_t i, int worker) {
     Job& j = jobs[i];
     plan.encode(j, tensors, dst.subspan(j.offset, j.max_bytes), plan.scratch()[static_cast<size_t>(worker)]);
+    if (options.on_progress) options.on_progress(j.shape.elements);
   };
   parallel_for(jobs.size(), options.threads, std::cref(encode_one));
   const uint64_t end = close_gaps(dst, start);

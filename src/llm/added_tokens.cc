@@ -125,6 +125,7 @@ std::vector<TextPart> AddedTokens::cut(std::string_view text, bool normalized, b
     }
     if (token->left_strip) begin = std::max(without_spaces_before(text, begin), done);
     if (token->right_strip) end = without_spaces_after(text, end);
+    if (begin >= end) continue;  // spaces that the token before it took
     if (done < begin) parts.push_back({-1, done, begin});
     parts.push_back({token->id, begin, end});
     done = end;

@@ -66,8 +66,9 @@ double scaling_factor(const Keys& keys) {
   return factor == 0 ? 1 : factor;
 }
 
-// llama.cpp gives YaRN's blend a weight, and scales attention by what the converter took from attention_factor, or by the two
-// magnitudes of DeepSeek, of which the file has the second.
+// llama.cpp gives YaRN's blend a weight, and scales attention by the two magnitudes of DeepSeek, of which the file has the
+// second. yarn_attn_factor is what the converter found: attention_factor, which replaces the usual factor, or DeepSeek's
+// attn_factor, which undoes it for programs that multiply the two; transformers and llama.cpp pass over the latter.
 void read_yarn(const Keys& keys, RopeDescription& rope) {
   rope.factor = scaling_factor(keys);
   rope.beta_fast = keys.real("rope.scaling.yarn_beta_fast", 32);
@@ -79,12 +80,14 @@ void read_yarn(const Keys& keys, RopeDescription& rope) {
   const double log_multiplier = keys.real("rope.scaling.yarn_log_multiplier", 0);
   const double usual = magnitude(1) / (log_multiplier != 0 ? magnitude(log_multiplier) : 1);
   const double given = keys.real("rope.scaling.yarn_attn_factor", 0);
-  rope.attention_factor *= given != 0 ? given : usual;
+  const bool undoes = std::fabs(given * usual - 1) < 1e-3;
+  rope.attention_factor *= given != 0 && !undoes ? given : usual;
 }
 
 RopeDescription read_rope(const Keys& keys, const Family& family, const ModelDescription& d) {
   RopeDescription rope;
-  rope.theta = keys.real("rope.freq_base", 10000);
+  // Ollama's files of Gemma 3 have names of their own for its two bases.
+  rope.theta = keys.real("rope.freq_base", keys.real("rope.global.freq_base", d.family == "gemma3" ? 1e6 : 1e4));
   rope.n_rotated = keys.size("rope.dimension_count", d.head_dim);
   // Where a file names no type, llama.cpp takes it for linear.
   const std::string type = keys.text("rope.scaling.type", "linear");
@@ -152,7 +155,8 @@ void read_ropes(const Keys& keys, const Family& family, ModelDescription& d) {
   const bool windows = std::any_of(d.layers.begin(), d.layers.end(), [](const auto& layer) { return layer.window != 0; });
   if (family.two_ropes || (d.family == "olmo2" && windows)) {
     RopeDescription local;
-    local.theta = keys.real("rope.freq_base_swa", d.family == "gemma3" ? 1e4 : d.ropes[0].theta);
+    const double usual = keys.real("rope.local.freq_base", d.family == "gemma3" ? 1e4 : d.ropes[0].theta);
+    local.theta = keys.real("rope.freq_base_swa", usual);
     local.n_rotated = d.ropes[0].n_rotated;
     d.ropes.push_back(local);
   }

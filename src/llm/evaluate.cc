@@ -8,6 +8,7 @@
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
+#include "kpd/llm/text_file.h"
 #include "llm/clock.h"
 #include "llm/log_probability.h"
 #include "llm/planned_context.h"
@@ -185,6 +186,12 @@ const char* protocol_definition(Protocol protocol) {
 
 EncodeOptions protocol_encoding(Protocol protocol) {
   return {.add_special = true, .parse_special = protocol == Protocol::kPaper};
+}
+
+std::string protocol_text(Protocol protocol, std::string_view bytes) {
+  if (protocol == Protocol::kPaper) return with_unix_lines(bytes);
+  if (bytes.ends_with('\n')) bytes.remove_suffix(1);
+  return std::string(bytes);
 }
 
 std::vector<std::vector<TokenId>> make_windows(const EvaluationPlan& plan, std::span<const TokenId> text,

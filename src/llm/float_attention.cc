@@ -49,47 +49,34 @@ void multiply(DType dtype, const float* a, const uint8_t* block, float* c, const
 
 }  // namespace
 
-struct FloatCache::Item {
-  const Part* part;
-  size_t head;                    // KV head
-  size_t first_query, n_queries;  // within the part
-  size_t n_group;                 // heads that share the KV head
-  size_t first_token;             // of the sequence that any of its queries may see
-  size_t end_token;
-  size_t first_chunk() const { return first_token / kChunkTokens; }
-  size_t end_chunk() const { return (end_token + kChunkTokens - 1) / kChunkTokens; }
-  size_t n_rows() const { return n_queries * n_group; }
-};
+size_t FloatCache::Item::first_chunk() const { return first_token / kChunkTokens; }
+size_t FloatCache::Item::end_chunk() const { return (end_token + kChunkTokens - 1) / kChunkTokens; }
 
-// Of every row of an item: running maximum, sum of exponentials, sum of weighted values.
-struct FloatCache::Partial {
-  std::vector<float> top, sum, values, scores, widened;
+void FloatCache::Partial::reset(size_t n_rows, size_t head_dim) {
+  top.assign(n_rows, kNothing);
+  sum.assign(n_rows, 0);
+  values.assign(n_rows * head_dim, 0);
+}
 
-  void reset(size_t n_rows, size_t head_dim) {
-    top.assign(n_rows, kNothing);
-    sum.assign(n_rows, 0);
-    values.assign(n_rows * head_dim, 0);
+void FloatCache::Partial::merge(const Partial& other, size_t n_rows, size_t head_dim) {
+  for (size_t r = 0; r < n_rows; ++r) {
+    if (other.top[r] == kNothing) continue;
+    const float best = std::max(top[r], other.top[r]);
+    const float mine = top[r] == kNothing ? 0.0f : std::exp(top[r] - best), its = std::exp(other.top[r] - best);
+    sum[r] = sum[r] * mine + other.sum[r] * its;
+    float* v = values.data() + r * head_dim;
+    const float* w = other.values.data() + r * head_dim;
+    for (size_t i = 0; i < head_dim; ++i) v[i] = v[i] * mine + w[i] * its;
+    top[r] = best;
   }
-
-  void merge(const Partial& other, size_t n_rows, size_t head_dim) {
-    for (size_t r = 0; r < n_rows; ++r) {
-      if (other.top[r] == kNothing) continue;
-      const float best = std::max(top[r], other.top[r]);
-      const float mine = top[r] == kNothing ? 0.0f : std::exp(top[r] - best), its = std::exp(other.top[r] - best);
-      sum[r] = sum[r] * mine + other.sum[r] * its;
-      float* v = values.data() + r * head_dim;
-      const float* w = other.values.data() + r * head_dim;
-      for (size_t i = 0; i < head_dim; ++i) v[i] = v[i] * mine + w[i] * its;
-      top[r] = best;
-    }
-  }
-};
+}
 
 // Tokens are written one by one: keys into columns, values into rows.
 void FloatCache::write_tokens(Sequence& s, size_t layer, size_t head, size_t first, size_t n, const float* keys,
                               const float* values) {
   const size_t dim = layers_[layer].head_dim, width = dtype_bytes(dtype_);
-  std::vector<uint8_t> narrow(dim * width);
+  thread_local std::vector<uint8_t> narrow;
+  narrow.resize(dim * width);
   for (size_t i = 0; i < n; ++i) {
     const size_t token = first + i, slot = token % kBlockTokens;
     uint8_t* block = pool_.data(s.blocks[token / kBlockTokens]) + head_offset(layer, head);
@@ -197,7 +184,7 @@ void put_result(const float* values, const float* sums, size_t first_row, size_t
 void FloatCache::attend_item(size_t layer, const Item& item, const float* q, float* out, const AttendOptions& options) const {
   thread_local std::vector<float> queries;
   thread_local Partial total, partial;
-  const size_t dim = layers_[layer].head_dim, row = item.part->first_row + item.first_query;
+  const size_t dim = layers_[layer].head_dim, row = item.first_row();
   gather_queries(q, row, item.n_queries, item.head, item.n_group, dim, options, queries);
   total.reset(item.n_rows(), dim);
   for (size_t chunk = item.first_chunk(); chunk < item.end_chunk(); ++chunk) {
@@ -208,37 +195,40 @@ void FloatCache::attend_item(size_t layer, const Item& item, const float* q, flo
 }
 
 // The chunks of few items shared among threads: decoding at depth.
-void FloatCache::attend_split(size_t layer, std::span<const Item> items, const float* q, float* out,
-                              const AttendOptions& options) const {
+void FloatCache::attend_split(size_t layer, const float* q, float* out, const AttendOptions& options) {
   const size_t dim = layers_[layer].head_dim;
-  std::vector<std::pair<size_t, size_t>> work;  // item, chunk
+  const std::vector<Item>& items = scratch_.items;
+  std::vector<std::pair<size_t, size_t>>& work = scratch_.work;
+  work.clear();
   for (size_t i = 0; i < items.size(); ++i) {
     for (size_t chunk = items[i].first_chunk(); chunk < items[i].end_chunk(); ++chunk) work.emplace_back(i, chunk);
   }
-  std::vector<Partial> partials(work.size());
-  std::vector<std::vector<float>> queries(items.size());
+  std::vector<Partial>& partials = scratch_.partials;
+  std::vector<std::vector<float>>& queries = scratch_.queries;
+  partials.resize(std::max(partials.size(), work.size()));
+  queries.resize(std::max(queries.size(), items.size()));
   for (size_t i = 0; i < items.size(); ++i) {
-    gather_queries(q, items[i].part->first_row + items[i].first_query, items[i].n_queries, items[i].head, items[i].n_group, dim,
-                   options, queries[i]);
+    gather_queries(q, items[i].first_row(), items[i].n_queries, items[i].head, items[i].n_group, dim, options, queries[i]);
   }
   parallel_for(work.size(), n_threads_, [&](size_t task, int) {
     attend_chunk(layer, items[work[task].first], work[task].second, queries[work[task].first].data(), options, partials[task]);
   });
   size_t task = 0;
-  Partial total;
+  Partial& total = scratch_.total;
   for (size_t i = 0; i < items.size(); ++i) {
     const Item& item = items[i];
     total.reset(item.n_rows(), dim);
     for (; task < work.size() && work[task].first == i; ++task) total.merge(partials[task], item.n_rows(), dim);
-    put_result(total.values.data(), total.sum.data(), item.part->first_row + item.first_query, item.n_queries, item.head,
-               item.n_group, dim, options.n_heads, out);
+    put_result(total.values.data(), total.sum.data(), item.first_row(), item.n_queries, item.head, item.n_group, dim,
+               options.n_heads, out);
   }
 }
 
-std::vector<FloatCache::Item> FloatCache::make_items(size_t layer, const AttendOptions& options) const {
+void FloatCache::make_items(size_t layer, const AttendOptions& options) {
   const size_t n_group = options.n_heads / layers_[layer].n_kv_heads;
   const size_t step = std::max<size_t>(1, kTileRows / n_group);
-  std::vector<Item> items;
+  std::vector<Item>& items = scratch_.items;
+  items.clear();
   for (const Part& part : pending_) {
     const Sequence& s = *part.sequence;
     for (size_t first = 0; first < part.n_rows; first += step) {
@@ -253,7 +243,6 @@ std::vector<FloatCache::Item> FloatCache::make_items(size_t layer, const AttendO
       for (item.head = 0; item.head < layers_[layer].n_kv_heads; ++item.head) items.push_back(item);
     }
   }
-  return items;
 }
 
 void FloatCache::attend(size_t layer, const float* q, const float* k, const float* v, float* out,
@@ -267,7 +256,8 @@ void FloatCache::attend(size_t layer, const float* q, const float* k, const floa
   // What takes less time than another thread needs to join is done here.
   parallel_for(pending_.size() * shape.n_kv_heads, n_new < 8 ? 1 : n_threads_,
                [&](size_t task, int) { write_rows(layer, pending_[task / shape.n_kv_heads], task % shape.n_kv_heads, k, v); });
-  std::vector<Item> items = make_items(layer, options);
+  make_items(layer, options);
+  std::vector<Item>& items = scratch_.items;
   size_t n_chunks = 0, n_scores = 0;
   for (const Item& item : items) {
     n_chunks += item.end_chunk() - item.first_chunk();
@@ -275,12 +265,14 @@ void FloatCache::attend(size_t layer, const float* q, const float* k, const floa
   }
   const int n_threads = n_scores < kFewScores ? 1 : n_threads_;
   if (n_threads > 1 && items.size() < 8 * static_cast<size_t>(n_threads) && n_chunks > items.size()) {
-    attend_split(layer, items, q, out, options);
+    attend_split(layer, q, out, options);
     return;
   }
   // The longest first: the last ones to finish are short.
-  std::stable_sort(items.begin(), items.end(),
-                   [](const Item& a, const Item& b) { return a.end_token - a.first_token > b.end_token - b.first_token; });
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    const size_t long_a = a.end_token - a.first_token, long_b = b.end_token - b.first_token;
+    return long_a != long_b ? long_a > long_b : std::pair(a.first_row(), a.head) < std::pair(b.first_row(), b.head);
+  });
   parallel_for(items.size(), n_threads, [&](size_t task, int) { attend_item(layer, items[task], q, out, options); });
 }
 

@@ -10,11 +10,13 @@
 namespace kpd::llm {
 namespace {
 
-size_t blocks_for(size_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
-
-size_t layer_block_bytes(const CacheLayer& layer, DType dtype) {
-  return 2 * layer.n_kv_heads * layer.head_dim * kBlockTokens * dtype_bytes(dtype);
+// Room for n and as many more, and at first for a thousand: a list that grows by one a step is seldom laid anew.
+template <class T>
+void reserve_twice(std::vector<T>& list, size_t n) {
+  if (n > list.capacity()) list.reserve(std::max<size_t>(2 * n, 1024));
 }
+
+size_t blocks_for(size_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 }  // namespace
 
@@ -56,10 +58,12 @@ FloatCache::FloatCache(DType dtype, std::span<const CacheLayer> layers, size_t c
   size_t offset = 0;
   for (const CacheLayer& layer : layers_) {
     layer_offsets_.push_back(offset);
-    offset += layer_block_bytes(layer, dtype_);
+    offset += 2 * layer.n_kv_heads * layer.head_dim * kBlockTokens * dtype_bytes(dtype_);
   }
   pool_ = BlockPool(offset, blocks_for(capacity));
 }
+
+uint64_t FloatCache::bytes_for(size_t tokens) const { return blocks_for(tokens) * pool_.block_bytes(); }
 
 std::string FloatCache::spec() const { return dtype_ == DType::kFloat32 ? "f32" : dtype_ == DType::kFloat16 ? "f16" : "bf16"; }
 
@@ -92,8 +96,8 @@ void FloatCache::own_block(Sequence& s, size_t index) {
 }
 
 // Copies that must be made so that each sequence that writes to a shared block has it alone: `written` names the block once a
-// writer. Where all its holders write, the last of them keeps it.
-size_t FloatCache::n_copies(std::vector<uint32_t> written) const {
+// writer, and is put in order. Where all its holders write, the last of them keeps it.
+size_t FloatCache::n_copies(std::vector<uint32_t>& written) const {
   std::sort(written.begin(), written.end());
   size_t n = 0;
   for (size_t i = 0, end; i < written.size(); i = end) {
@@ -107,8 +111,10 @@ size_t FloatCache::n_copies(std::vector<uint32_t> written) const {
 void FloatCache::begin(const CacheBatch& batch) {
   drop_pending();
   size_t needed = 0;
-  std::vector<uint32_t> written;  // shared blocks, once a writer
-  std::vector<SequenceId> seen;
+  std::vector<uint32_t>& written = scratch_.written;
+  std::vector<SequenceId>& seen = scratch_.seen;
+  written.clear();
+  seen.clear();
   for (const CacheBatch::Part& part : batch.parts) {
     if (std::find(seen.begin(), seen.end(), part.sequence) != seen.end()) {
       fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, " is in the batch twice");
@@ -127,13 +133,15 @@ void FloatCache::begin(const CacheBatch& batch) {
     if (!part.positions.empty() && length % kBlockTokens != 0 && pool_.shared(it->second.blocks.back()))
       written.push_back(it->second.blocks.back());
   }
-  pool_.require(needed + n_copies(std::move(written)));
+  pool_.require(needed + n_copies(written));
   size_t row = 0;
   for (const CacheBatch::Part& part : batch.parts) {
     Sequence& s = sequences_[part.sequence];
     const size_t n = part.positions.size();
     if (n > 0 && s.length % kBlockTokens != 0) own_block(s, s.blocks.size() - 1);
+    reserve_twice(s.blocks, blocks_for(s.length + n));
     while (s.blocks.size() < blocks_for(s.length + n)) s.blocks.push_back(pool_.take());
+    reserve_twice(s.positions, s.length + n);
     s.positions.insert(s.positions.end(), part.positions.begin(), part.positions.end());
     pending_.push_back({&s, row, n});
     row += n;
@@ -221,30 +229,15 @@ void FloatCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rer
   crop(sequence, held - n);
 }
 
-namespace {
-
-DType cache_type(std::string_view spec, size_t capacity) {
+std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads) {
   if (capacity > kMaxCacheTokens)
     fail(ErrorCode::kInvalidArgument, "a cache of ", capacity, " tokens, expected at most ", kMaxCacheTokens);
   constexpr std::pair<std::string_view, DType> kPlain[] = {
       {"f32", DType::kFloat32}, {"f16", DType::kFloat16}, {"bf16", DType::kBFloat16}};
   for (const auto& [name, dtype] : kPlain) {
-    if (name == spec) return dtype;
+    if (name == spec) return std::make_unique<FloatCache>(dtype, layers, capacity, n_threads);
   }
   fail(ErrorCode::kInvalidArgument, "the cache method '", spec.substr(0, 60), "' is unknown; there are f32, f16, bf16");
-}
-
-}  // namespace
-
-std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads) {
-  return std::make_unique<FloatCache>(cache_type(spec, capacity), layers, capacity, n_threads);
-}
-
-uint64_t cache_bytes(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity) {
-  const DType dtype = cache_type(spec, capacity);
-  uint64_t block = 0;
-  for (const CacheLayer& layer : layers) block += layer_block_bytes(layer, dtype);
-  return blocks_for(capacity) * block;
 }
 
 }  // namespace kpd::llm

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kpd/base/dtype.h"
@@ -57,6 +58,7 @@ class FloatCache final : public KvCache {
   std::span<const CacheLayer> layers() const override { return layers_; }
   uint64_t bytes() const override { return pool_.bytes(); }
   uint64_t capacity_bytes() const override { return uint64_t{pool_.capacity()} * pool_.block_bytes(); }
+  uint64_t bytes_for(size_t tokens) const override;
   std::string spec() const override;
   size_t capacity() const override { return pool_.capacity() * kBlockTokens; }
 
@@ -70,17 +72,44 @@ class FloatCache final : public KvCache {
     Sequence* sequence;
     size_t first_row, n_rows;
   };
-  struct Item;  // a tile of queries of one part and KV head
-  struct Partial;
+  // A tile of queries of one part and KV head.
+  struct Item {
+    const Part* part;
+    size_t head;                    // KV head
+    size_t first_query, n_queries;  // within the part
+    size_t n_group;                 // heads that share the KV head
+    size_t first_token;             // of the sequence that any of its queries may see
+    size_t end_token;
+    size_t first_chunk() const;
+    size_t end_chunk() const;
+    size_t n_rows() const { return n_queries * n_group; }
+    size_t first_row() const { return part->first_row + first_query; }
+  };
+  // Of every row of an item: running maximum, sum of exponentials, sum of weighted values.
+  struct Partial {
+    std::vector<float> top, sum, values, scores, widened;
+    void reset(size_t n_rows, size_t head_dim);
+    void merge(const Partial& other, size_t n_rows, size_t head_dim);
+  };
+  // Of the last attend() and begin(), kept for its memory.
+  struct Scratch {
+    std::vector<Item> items;
+    std::vector<std::pair<size_t, size_t>> work;  // item, chunk
+    std::vector<Partial> partials;                // of each
+    std::vector<std::vector<float>> queries;      // of each item
+    Partial total;
+    std::vector<uint32_t> written;  // shared blocks, once a writer
+    std::vector<SequenceId> seen;
+  };
 
   size_t head_offset(size_t layer, size_t head) const;  // bytes, of keys and then values, in a block
   void write_rows(size_t layer, const Part& part, size_t head, const float* k, const float* v);
   void attend_chunk(size_t layer, const Item& item, size_t chunk, const float* queries, const AttendOptions& options,
                     Partial& partial) const;
   void attend_item(size_t layer, const Item& item, const float* q, float* out, const AttendOptions& options) const;
-  void attend_split(size_t layer, std::span<const Item> items, const float* q, float* out, const AttendOptions& options) const;
-  std::vector<Item> make_items(size_t layer, const AttendOptions& options) const;
-  size_t n_copies(std::vector<uint32_t> written) const;
+  void attend_split(size_t layer, const float* q, float* out, const AttendOptions& options);
+  void make_items(size_t layer, const AttendOptions& options);
+  size_t n_copies(std::vector<uint32_t>& written) const;
   void own_block(Sequence& sequence, size_t index);
   void drop_pending();
   void forget_if_empty(SequenceId sequence);
@@ -94,6 +123,7 @@ class FloatCache final : public KvCache {
   BlockPool pool_;
   std::map<SequenceId, Sequence> sequences_;
   std::vector<Part> pending_;
+  Scratch scratch_;
 };
 
 }  // namespace kpd::llm

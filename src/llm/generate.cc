@@ -1,6 +1,7 @@
 #include "kpd/llm/generate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kpd/base/error.h"
 #include "llm/clock.h"
@@ -36,16 +37,16 @@ const char* finish_reason_name(FinishReason reason) {
   return "?";
 }
 
-std::string StopFilter::push(std::string_view text) {
-  if (stopped_) return {};
+void StopFilter::push(std::string_view text, std::string& out) {
+  if (stopped_) return;
   held_ += text;
   size_t first = std::string::npos;
   for (const std::string& stop : stop_) first = std::min(first, stop.empty() ? std::string::npos : held_.find(stop));
   if (first != std::string::npos) {
     stopped_ = true;
-    std::string out = held_.substr(0, first);
+    out.append(held_, 0, first);
     held_.clear();
-    return out;
+    return;
   }
   // The longest end of what is held that begins a stop text stays.
   size_t keep = 0;
@@ -54,8 +55,13 @@ std::string StopFilter::push(std::string_view text) {
       if (held_.ends_with(std::string_view(stop).substr(0, n))) keep = n;
     }
   }
-  std::string out = held_.substr(0, held_.size() - keep);
+  out.append(held_, 0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);
+}
+
+std::string StopFilter::push(std::string_view text) {
+  std::string out;
+  push(text, out);
   return out;
 }
 
@@ -73,70 +79,126 @@ std::string StopFilter::finish(TokenStream& stream, FinishReason& reason) {
   return tail;
 }
 
+namespace {
+
+// One answer under way: what generate() does token by token.
+class Answer {
+ public:
+  Answer(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence, const GenerateOptions& options,
+         const std::function<bool(std::string_view)>& on_text)
+      : model_(model),
+        cache_(cache),
+        options_(options),
+        on_text_(on_text),
+        ends_(tokenizer.end_of_turn()),
+        stream_(tokenizer, true, options.opens_text),
+        filter_(options.stop) {
+    part_.sequence = sequence;
+  }
+
+  // False if the listener had enough.
+  bool read(std::span<const TokenId> prompt) {
+    g.prompt_tokens = prompt.size();
+    const Clock::time_point start = Clock::now();
+    for (size_t at = 0; at < prompt.size(); at += options_.chunk) {
+      const auto chunk = prompt.subspan(at, std::min(options_.chunk, prompt.size() - at));
+      const bool last = at + chunk.size() == prompt.size();
+      forward(chunk, last ? BatchPart::Want::kLast : BatchPart::Want::kNone);
+      if (!give({})) return false;
+    }
+    g.prefill_seconds = since(start);
+    return true;
+  }
+
+  void write(Sampler& sampler, size_t context) {
+    const Clock::time_point start = Clock::now();
+    const size_t most = std::min(options_.max_tokens, context);
+    g.token_ids.reserve(most);
+    g.text.reserve(std::min<size_t>(most, 4096) * 8);
+    while (g.tokens < options_.max_tokens && take(sampler.pick(logits_)) && g.tokens < options_.max_tokens) {
+      if (cache_.length(part_.sequence) >= context) {
+        if (!options_.context_shift) break;
+        shift(model_, cache_, part_.sequence);
+      }
+      forward(std::span(g.token_ids).last(1), BatchPart::Want::kLast);
+    }
+    const std::string tail = filter_.finish(stream_, g.reason);
+    g.text += tail;
+    if (on_text_) on_text_(tail);
+    g.decode_seconds = since(start);
+  }
+
+  Generated g;
+
+ private:
+  bool give(std::string_view text) {
+    g.text += text;
+    if (on_text_ && !on_text_(text)) {
+      g.reason = FinishReason::kCancelled;
+      return false;
+    }
+    return true;
+  }
+
+  // False if the answer ends with or before the token.
+  bool take(TokenId token) {
+    if (!options_.ignore_eos && std::binary_search(ends_.begin(), ends_.end(), token)) {
+      g.reason = FinishReason::kStop;
+      return false;
+    }
+    ++g.tokens;
+    g.token_ids.push_back(token);
+    decoded_.clear();
+    certain_.clear();
+    stream_.push(token, decoded_);
+    filter_.push(decoded_, certain_);
+    if (!give(certain_)) return false;
+    if (filter_.stopped()) g.reason = FinishReason::kStop;
+    return !filter_.stopped();
+  }
+
+  void forward(std::span<const TokenId> tokens, BatchPart::Want want) {
+    part_.tokens.assign(tokens.begin(), tokens.end());
+    part_.want = want;
+    logits_ = model_.forward({&part_, 1}, cache_);
+  }
+
+  Model& model_;
+  KvCache& cache_;
+  const GenerateOptions& options_;
+  const std::function<bool(std::string_view)>& on_text_;
+  std::span<const TokenId> ends_;
+  TokenStream stream_;
+  StopFilter filter_;
+  BatchPart part_;
+  std::span<const float> logits_;
+  std::string decoded_, certain_;  // kept from token to token
+};
+
+}  // namespace
+
 Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
                    std::span<const TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
   if (prompt.empty()) fail(ErrorCode::kInvalidArgument, "an empty prompt: a model needs at least one token to go on from");
   const size_t context = std::min(options.context == 0 ? model.description().max_context : options.context, cache.capacity());
-  if (cache.length(sequence) + prompt.size() >= context) {
-    fail(ErrorCode::kInvalidArgument, "the prompt has ", prompt.size(), " tokens (", cache.length(sequence),
+  const size_t before = cache.length(sequence), held = before + prompt.size();
+  if (held >= context) {
+    fail(ErrorCode::kInvalidArgument, "the prompt has ", prompt.size(), " tokens (", before,
          " are held already), the context is ", context);
   }
-  const size_t held = cache.length(sequence) + prompt.size();
+  if (options.sampling.repeat_penalty != 1 && options.held.size() != before) {
+    fail(ErrorCode::kInvalidArgument, "the repeat penalty counts the tokens that the cache holds: ", options.held.size(),
+         " were given, sequence ", sequence, " holds ", before);
+  }
   const PlannedContext planned(model, held + std::min(options.max_tokens, context - held));
-  Sampler sampler(options.sampling);
-  for (const TokenId token : prompt) sampler.seen(token);
-  Generated g;
-  g.prompt_tokens = prompt.size();
-  const auto put = [&](const std::string& text) {
-    g.text += text;
-    return !on_text || on_text(text);
-  };
-  Clock::time_point start = Clock::now();
-  std::span<const float> logits;
-  for (size_t at = 0; at < prompt.size(); at += options.chunk) {
-    const auto part = prompt.subspan(at, std::min(options.chunk, prompt.size() - at));
-    const bool last = at + part.size() == prompt.size();
-    const BatchPart batch[] = {
-        {sequence, {part.begin(), part.end()}, {}, last ? BatchPart::Want::kLast : BatchPart::Want::kNone, {}}};
-    logits = model.forward(batch, cache);
-    if (!put("")) {
-      g.reason = FinishReason::kCancelled;
-      return g;
-    }
+  Sampler sampler(options.sampling, options.first_draw.value_or(held));
+  for (const std::span<const TokenId> tokens : {options.held, prompt}) {
+    for (const TokenId token : tokens) sampler.seen(token);
   }
-  g.prefill_seconds = since(start);
-  start = Clock::now();
-  TokenStream stream(tokenizer, true, options.opens_text);
-  StopFilter filter(options.stop);
-  const auto ends = tokenizer.end_of_turn();
-  while (g.tokens < options.max_tokens) {
-    const TokenId token = sampler.pick(logits);
-    if (!options.ignore_eos && std::binary_search(ends.begin(), ends.end(), token)) {
-      g.reason = FinishReason::kStop;
-      break;
-    }
-    ++g.tokens;
-    g.token_ids.push_back(token);
-    if (!put(filter.push(stream.push(token)))) {
-      g.reason = FinishReason::kCancelled;
-      break;
-    }
-    if (filter.stopped()) {
-      g.reason = FinishReason::kStop;
-      break;
-    }
-    if (g.tokens == options.max_tokens) break;
-    if (cache.length(sequence) >= context) {
-      if (!options.context_shift) break;
-      shift(model, cache, sequence);
-    }
-    const BatchPart batch[] = {{sequence, {token}, {}, BatchPart::Want::kLast, {}}};
-    logits = model.forward(batch, cache);
-  }
-  put(filter.finish(stream, g.reason));
-  g.decode_seconds = since(start);
-  return g;
+  Answer answer(model, tokenizer, cache, sequence, options, on_text);
+  if (answer.read(prompt)) answer.write(sampler, context);
+  return std::move(answer.g);
 }
 
 }  // namespace kpd::llm

@@ -33,13 +33,12 @@ bool matches_one(const std::array<std::string_view, kCount>& patterns, std::stri
 
 constexpr auto kTensors = std::to_array<std::string_view>(
     {// Tables that follow from the configuration, in files of older programs.
-     "*rotary_emb.inv_freq", "*rotary_emb.cos_cached", "*rotary_emb.sin_cached", "rope_freqs.weight",
-     "blk.*.attn_rot_embd.weight", "rope_factors_short.weight", "*.attn.masked_bias", "*.self_attn.masked_bias",
-     "*position_ids",
+     "*rotary_emb.inv_freq", "*rotary_emb.cos_cached", "*rotary_emb.sin_cached", "blk.*.attn_rot_embd.weight",
+     "*.attn.masked_bias", "*.self_attn.masked_bias", "*position_ids",
      // The other halves of models for images and sound.
      "vision_tower.*", "model.vision_tower.*", "vision_model.*", "model.vision_model.*", "multi_modal_projector.*",
      "model.multi_modal_projector.*", "audio_tower.*", "model.audio_tower.*", "embed_vision.*", "model.embed_vision.*",
-     "embed_audio.*", "model.embed_audio.*",
+     "embed_audio.*", "model.embed_audio.*", "v.*", "a.*", "mm.*",
      // Heads for the tokens after the next (multi-token prediction).
      "mtp.*", "model.mtp.*", "model.mtp_layers.*", "blk.*.nextn.*"});
 
@@ -91,6 +90,8 @@ constexpr auto kUsual = std::to_array<Usual>({{"full_attn_mod", "1"},
 
 constexpr auto kGguf = std::to_array<std::string_view>(
     {"tensor_data_layout", "rope.scaling.finetuned",
+     // The other halves of models for images and sound.
+     "vision.*", "audio.*", "mm.*",
      // Of models that are dense and keep attention in every layer: a converter writes them from a configuration that has more.
      "expert_*", "ssm.*", "moe_*", "leading_dense_block_count", "interleave_moe_layer_step"});
 

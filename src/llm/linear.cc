@@ -2,7 +2,6 @@
 #include "kpd/llm/linear.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "kpd/base/error.h"
@@ -25,24 +24,23 @@ size_t WeightSource::row_bytes() const {
   return n_in / info.block_values * info.block_bytes;
 }
 
-const uint8_t* WeightSource::gather(size_t first, size_t n, std::vector<uint8_t>& copies) const {
+void WeightSource::gather(size_t first, size_t n, std::vector<uint8_t>& copies, const uint8_t** at) const {
+  std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(first), n, at);
+  if (!read || n == 0) return;
   const size_t bytes = row_bytes();
-  copies.resize(std::max(copies.size(), n * bytes));
-  // Rows that follow each other in the file are read at once.
-  for (size_t i = 0; i < n;) {
-    const uint8_t* const begin = rows[first + i];
-    size_t run = 1;
-    while (i + run < n && rows[first + i + run] == begin + run * bytes) ++run;
-    if (!read && run == n) return begin;
-    const std::span<uint8_t> to(copies.data() + i * bytes, run * bytes);
-    if (read) {
-      read(begin, to);
-    } else {
-      std::memcpy(to.data(), begin, to.size());
-    }
-    i += run;
+  const auto [lowest, highest] = std::minmax_element(at, at + n);
+  const uint8_t* const begin = *lowest;
+  const auto span = static_cast<size_t>(*highest - begin) + bytes;
+  // Rows that lie near each other are read at once, with what lies between them: a call costs more than some bytes.
+  constexpr size_t kSparse = 4;
+  const bool together = span <= kSparse * n * bytes;
+  copies.resize(std::max(copies.size(), together ? span : n * bytes));
+  if (together) read(begin, {copies.data(), span});
+  for (size_t i = 0; i < n; ++i) {
+    uint8_t* const to = copies.data() + (together ? static_cast<size_t>(at[i] - begin) : i * bytes);
+    if (!together) read(at[i], {to, bytes});
+    at[i] = to;
   }
-  return copies.data();
 }
 
 std::unique_ptr<WeightMatrix> make_matrix(const WeightSource& source, Arithmetic arithmetic, int n_threads) {
@@ -93,35 +91,50 @@ uint64_t LinearGroup::bytes() const {
 
 namespace {
 
-struct Piece {
-  size_t matrix, first, last;
-};
-
 // The outputs of all matrices in pieces of whole tiles: several per thread, so that an interrupted thread does not hold the
-// others up.
-std::vector<Piece> split_outputs(const std::vector<std::unique_ptr<WeightMatrix>>& matrices, int n_threads) {
-  size_t n_out = 0;
-  for (const auto& matrix : matrices) n_out += matrix->n_out();
-  const size_t wanted = n_threads <= 1 ? n_out : std::max<size_t>(n_out / (static_cast<size_t>(n_threads) * 4), 16);
-  std::vector<Piece> pieces;
-  for (size_t m = 0; m < matrices.size(); ++m) {
-    const size_t step = round_up(wanted, matrices[m]->tile());
-    for (size_t first = 0; first < matrices[m]->n_out(); first += step) {
-      pieces.push_back({m, first, std::min(first + step, matrices[m]->n_out())});
-    }
+// others up. The pieces are numbered matrix after matrix.
+class Pieces {
+ public:
+  struct Piece {
+    size_t matrix, first, last;
+  };
+
+  Pieces(std::span<const std::unique_ptr<WeightMatrix>> matrices, int n_threads) : matrices_(matrices) {
+    size_t n_out = 0;
+    for (const auto& matrix : matrices) n_out += matrix->n_out();
+    wanted_ = std::max<size_t>(n_threads <= 1 ? n_out : n_out / (static_cast<size_t>(n_threads) * 4), 16);
   }
-  return pieces;
-}
+
+  size_t size() const {
+    size_t n = 0;
+    for (const auto& matrix : matrices_) n += count(*matrix);
+    return n;
+  }
+
+  Piece piece(size_t index) const {
+    size_t m = 0;
+    for (; index >= count(*matrices_[m]); ++m) index -= count(*matrices_[m]);
+    const size_t first = index * step(*matrices_[m]);
+    return {m, first, std::min(first + step(*matrices_[m]), matrices_[m]->n_out())};
+  }
+
+ private:
+  size_t step(const WeightMatrix& matrix) const { return round_up(wanted_, matrix.tile()); }
+  size_t count(const WeightMatrix& matrix) const { return (matrix.n_out() + step(matrix) - 1) / step(matrix); }
+
+  std::span<const std::unique_ptr<WeightMatrix>> matrices_;
+  size_t wanted_;
+};
 
 }  // namespace
 
 void LinearGroup::run(const float* x, size_t n_rows, std::span<float* const> outs, Workspace& workspace, int n_threads) const {
   const size_t n_in = matrices_.front()->n_in();
-  std::vector<const Preparation*> done;
-  for (const auto& matrix : matrices_) {
-    const Preparation* preparation = matrix->preparation();
-    if (preparation == nullptr || std::find(done.begin(), done.end(), preparation) != done.end()) continue;
-    done.push_back(preparation);
+  for (size_t m = 0; m < matrices_.size(); ++m) {
+    const Preparation* preparation = matrices_[m]->preparation();
+    const auto end = matrices_.begin() + static_cast<std::ptrdiff_t>(m);
+    const auto same = [&](const auto& matrix) { return matrix->preparation() == preparation; };
+    if (preparation == nullptr || std::any_of(matrices_.begin(), end, same)) continue;
     Prepared& prepared = workspace.prepared(*preparation);
     preparation->resize(prepared, n_rows, n_in);
     constexpr size_t kRows = 16;
@@ -129,9 +142,9 @@ void LinearGroup::run(const float* x, size_t n_rows, std::span<float* const> out
       preparation->prepare(x, n_in, task * kRows, std::min(n_rows, (task + 1) * kRows), prepared);
     });
   }
-  const std::vector<Piece> pieces = split_outputs(matrices_, n_threads);
+  const Pieces pieces(matrices_, n_threads);
   parallel_for(pieces.size(), n_threads, [&](size_t task, int) {
-    const Piece& piece = pieces[task];
+    const Pieces::Piece piece = pieces.piece(task);
     const WeightMatrix& matrix = *matrices_[piece.matrix];
     PreparedRows rows{x, nullptr, n_rows};
     if (matrix.preparation() != nullptr) rows.prepared = &workspace.prepared(*matrix.preparation());

@@ -56,17 +56,15 @@ void check_cache(const ModelDescription& d, const KvCache& cache) {
   }
 }
 
-RopeAngles make_angles(const RopeDescription& rope, const BatchRows& rows, size_t planned_context) {
+void make_angles(const RopeDescription& rope, const BatchRows& rows, size_t planned_context, RopeTable& table,
+                 RopeAngles& angles) {
   const size_t half = rope.n_rotated / 2, n_rows = rows.positions.size();
-  RopeAngles angles;
   angles.cosines.resize(n_rows * half);
   angles.sines.resize(n_rows * half);
-  RopeFrequencies frequencies;
-  size_t made_for = 0;
   for (size_t r = 0; r < n_rows; ++r) {
     const size_t context = std::max(planned_context, static_cast<size_t>(rows.contexts[r]));
-    if (r == 0 || context != made_for) frequencies = rope_frequencies(rope, context);
-    made_for = context;
+    if (context != table.context) table = {context, rope_frequencies(rope, context)};
+    const RopeFrequencies& frequencies = table.frequencies;
     for (size_t i = 0; i < half; ++i) {
       // The angle is a float product, as in transformers; its cosine is rounded once.
       const double angle = static_cast<float>(rows.positions[r]) * frequencies.radians[i];
@@ -74,7 +72,62 @@ RopeAngles make_angles(const RopeDescription& rope, const BatchRows& rows, size_
       angles.sines[r * half + i] = static_cast<float>(std::sin(angle)) * frequencies.attention_factor;
     }
   }
-  return angles;
+}
+
+// Rows of the part that want logits; its first row is `first`.
+void add_wanted(const BatchPart& part, size_t first, std::vector<uint32_t>& wanted) {
+  const size_t n = part.tokens.size();
+  if (part.want == BatchPart::Want::kList) {
+    for (size_t least = 0; const uint32_t i : part.rows) {
+      if (i >= n) fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": logits of row ", i, " of ", n);
+      if (i < least)
+        fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": rows ", least - 1, ", ", i, " do not ascend");
+      least = i + size_t{1};
+      wanted.push_back(static_cast<uint32_t>(first) + i);
+    }
+    return;
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (part.want == BatchPart::Want::kAll || (part.want == BatchPart::Want::kLast && i + 1 == n))
+      wanted.push_back(static_cast<uint32_t>(first + i));
+  }
+}
+
+// The batch in rows; what `rows` and `tables` have room for is not allocated again.
+void lay_out(const ModelDescription& d, size_t planned_context, std::span<const BatchPart> batch, const KvCache& cache,
+             BatchRows& rows, std::vector<RopeTable>& tables) {
+  check_cache(d, cache);
+  size_t n_rows = 0;
+  for (const BatchPart& part : batch) n_rows += part.tokens.size();
+  rows.tokens.clear();
+  rows.positions.clear();
+  rows.contexts.clear();
+  rows.wanted.clear();
+  rows.cache.parts.clear();
+  rows.positions.reserve(n_rows);  // the cache's spans point into it
+  for (const BatchPart& part : batch) {
+    const size_t first = rows.tokens.size(), n = part.tokens.size();
+    if (!part.positions.empty() && part.positions.size() != n) {
+      fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": ", part.positions.size(), " positions for ", n,
+           " tokens");
+    }
+    const int32_t next = cache.next_position(part.sequence);
+    for (size_t i = 0; i < n; ++i) {
+      check_token(d, part.tokens[i]);
+      rows.tokens.push_back(part.tokens[i]);
+      const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
+      if (position < 0 || position > kMaxPosition)
+        fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
+      rows.positions.push_back(static_cast<int32_t>(position));
+    }
+    if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
+    rows.cache.parts.push_back({part.sequence, std::span(rows.positions.data() + first, n)});
+    add_wanted(part, first, rows.wanted);
+  }
+  if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
+  rows.angles.resize(d.ropes.size());
+  tables.resize(d.ropes.size());
+  for (size_t i = 0; i < d.ropes.size(); ++i) make_angles(d.ropes[i], rows, planned_context, tables[i], rows.angles[i]);
 }
 
 }  // namespace
@@ -130,45 +183,9 @@ std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacit
 }
 
 BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) const {
-  const ModelDescription& d = parts_->description;
-  check_cache(d, cache);
   BatchRows rows;
-  size_t n_rows = 0;
-  for (const BatchPart& part : batch) n_rows += part.tokens.size();
-  rows.positions.reserve(n_rows);  // the cache's spans point into it
-  for (const BatchPart& part : batch) {
-    const size_t first = rows.tokens.size(), n = part.tokens.size();
-    if (!part.positions.empty() && part.positions.size() != n) {
-      fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": ", part.positions.size(), " positions for ", n,
-           " tokens");
-    }
-    const int32_t next = cache.next_position(part.sequence);
-    for (size_t i = 0; i < n; ++i) {
-      check_token(d, part.tokens[i]);
-      rows.tokens.push_back(part.tokens[i]);
-      const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
-      if (position < 0 || position > kMaxPosition)
-        fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
-      rows.positions.push_back(static_cast<int32_t>(position));
-    }
-    if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
-    rows.cache.parts.push_back({part.sequence, std::span(rows.positions.data() + first, n)});
-    for (size_t i = 0; i < n; ++i) {
-      if (part.want == BatchPart::Want::kAll || (part.want == BatchPart::Want::kLast && i + 1 == n))
-        rows.wanted.push_back(static_cast<uint32_t>(first + i));
-    }
-    if (part.want == BatchPart::Want::kList) {
-      for (size_t least = 0; const uint32_t i : part.rows) {
-        if (i >= n) fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": logits of row ", i, " of ", n);
-        if (i < least)
-          fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": rows ", least - 1, ", ", i, " do not ascend");
-        least = i + size_t{1};
-        rows.wanted.push_back(static_cast<uint32_t>(first) + i);
-      }
-    }
-  }
-  if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
-  for (const RopeDescription& rope : d.ropes) rows.angles.push_back(make_angles(rope, rows, parts_->planned_context));
+  std::vector<RopeTable> tables;
+  lay_out(parts_->description, parts_->planned_context, batch, cache, rows, tables);
   return rows;
 }
 
@@ -179,7 +196,8 @@ void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
   for (size_t r = 0; r < tokens.size(); ++r) {
     check_token(d, tokens[r]);
     float* row = hidden + r * d.d_model;
-    const uint8_t* const bytes = table.gather(static_cast<size_t>(tokens[r]), 1, stored);
+    const uint8_t* bytes = nullptr;
+    table.gather(static_cast<size_t>(tokens[r]), 1, stored, &bytes);
     quant::dequantize_blocks(table.type, {bytes, table.row_bytes()}, 0, {row, d.d_model});
     if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
   }
@@ -323,7 +341,8 @@ void Model::head(const float* hidden, size_t n_rows, float* logits) {
 std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache& cache) {
   Parts& p = *parts_;
   const ModelDescription& d = p.description;
-  const BatchRows rows = plan(batch, cache);
+  BatchRows& rows = p.rows;
+  lay_out(d, p.planned_context, batch, cache, rows, p.rope_tables);
   cache.begin(rows.cache);
   p.reached_context = static_cast<size_t>(*std::max_element(rows.contexts.begin(), rows.contexts.end()));
   float* hidden = p.workspace.floats(kHidden, rows.tokens.size() * d.d_model);

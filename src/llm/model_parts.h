@@ -28,6 +28,12 @@ struct LayerParts {
   LinearGroup qkv, output, gate_up, down;
 };
 
+// A rope's frequencies for the context that was asked for last.
+struct RopeTable {
+  size_t context = 0;  // 0: for none yet
+  RopeFrequencies frequencies;
+};
+
 struct Model::Parts {
   explicit Parts(io::Weights w) : weights(std::move(w)) {}
 
@@ -45,6 +51,9 @@ struct Model::Parts {
   size_t planned_context = 0, reached_context = 0;  // the second: by the longest sequence of the last batch
   Tap tap;
   Workspace workspace;
+  // Of the last forward(), kept for their memory.
+  BatchRows rows;
+  std::vector<RopeTable> rope_tables;
 };
 
 }  // namespace kpd::llm

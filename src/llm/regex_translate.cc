@@ -16,6 +16,8 @@ constexpr std::string_view kSpaceSet =
 constexpr std::string_view kNoSpaceSet =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e})"
     R"(\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+// Oniguruma's own: within a set it does not count the superscripts and fractions of Latin-1, elsewhere it does.
+constexpr std::string_view kWordWithinSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view kHexSet = "0-9A-Fa-f";
 // Escapes of letters that both read alike.
@@ -135,7 +137,7 @@ class Translator {
   }
 
   void escape_in_set(char c) {
-    if (const std::string_view set = class_of(c); !set.empty()) {
+    if (const std::string_view set = c == 'w' ? kWordWithinSet : class_of(c); !set.empty()) {
       out_ += set;
       at_ += 2;
     } else if (c == 'W' || c == 'H') {

@@ -61,7 +61,7 @@ class SchedulerThread {
       : model_(std::move(model)),
         tokenizer_(tokenizer),
         options_(checked(options, model_)),
-        slots_(options_.n_slots, make_cache()) {
+        slots_(options_.n_slots, make_cache(), options_.kept_bytes) {
     stats_.n_slots = options_.n_slots;
     stats_.context = options_.context;
     stats_.cache_capacity_bytes = cache_->capacity_bytes();
@@ -117,6 +117,16 @@ class SchedulerThread {
     size_t n = 0;
     bool scored = false;   // logits of all its rows
     bool answers = false;  // its last row gives the next token
+    // Of one that answers, after the forward pass.
+    const float* logits = nullptr;
+    TokenId token = 0;
+    std::optional<TokenScore> score{};
+    std::string error{};  // of its own tokens: the others have theirs
+  };
+  struct ToScore {
+    TokenScore* score;
+    const float* logits;
+    size_t n_top;
   };
 
   static SchedulerOptions checked(SchedulerOptions o, const Model& model) {
@@ -129,7 +139,10 @@ class SchedulerThread {
 
   KvCache& make_cache() {
     const size_t rounded = (options_.context + 63) / 64 * 64;  // a sequence takes whole blocks
-    cache_ = model_.make_cache(options_.cache, options_.n_slots * rounded);
+    const uint64_t block_bytes = std::max<uint64_t>(model_.make_cache(options_.cache, 64)->bytes_for(64), 1);
+    const uint64_t most = kMaxCacheTokens - std::min<uint64_t>(options_.n_slots * rounded, kMaxCacheTokens);
+    const uint64_t kept = std::min(options_.kept_bytes / block_bytes, most / 64) * 64;
+    cache_ = model_.make_cache(options_.cache, options_.n_slots * rounded + kept);
     return *cache_;
   }
 
@@ -141,6 +154,10 @@ class SchedulerThread {
     for (const TokenId token : request.prompt) {
       if (token < 0 || token >= n_vocabulary)
         fail(ErrorCode::kInvalidArgument, "token ", token, " is beyond the vocabulary of ", n_vocabulary);
+    }
+    for (const auto& [token, bias] : request.sampling.logit_bias) {
+      if (token >= n_vocabulary)
+        fail(ErrorCode::kInvalidArgument, "the bias of token ", token, " is beyond the vocabulary of ", n_vocabulary);
     }
     if (request.prompt.size() + (request.max_tokens > 0 ? 1 : 0) > options_.context) {
       fail(ErrorCode::kInvalidArgument, "the prompt has ", request.prompt.size(), " tokens, the context is ", options_.context,
@@ -175,6 +192,8 @@ class SchedulerThread {
     stats_.active = slots_.n_running();
     stats_.waiting = waiting_.size();
     stats_.cache_bytes = cache_->bytes();
+    stats_.kept = slots_.n_kept();
+    stats_.kept_bytes = slots_.kept_bytes();
   }
 
   void drop_cancelled() {
@@ -221,6 +240,9 @@ class SchedulerThread {
     }
     slot.running = std::make_unique<Running>(tokenizer_, std::move(w.request), w.ticket);
     Running& r = *slot.running;
+    const size_t room = options_.context + 1 - r.request.prompt.size();
+    slot.tokens.reserve(r.request.prompt.size() + std::min(r.request.max_tokens, room));
+    r.answer.reserve(std::min(r.request.max_tokens, room));
     r.start = w.start;
     r.result.prompt_tokens = r.request.prompt.size();
     r.result.cached_tokens = slot.tokens.size();
@@ -228,14 +250,16 @@ class SchedulerThread {
     stats_.cached_tokens += r.result.cached_tokens;
   }
 
-  void add_share(Slot& slot, size_t n, std::vector<BatchPart>& batch, std::vector<Share>& shares) {
+  void add_share(Slot& slot, size_t n) {
     const Running& r = *slot.running;
-    const auto id = static_cast<SequenceId>(&slot - slots_.all().data());
     const size_t at = slot.tokens.size(), n_prompt = r.request.prompt.size();
-    BatchPart part{id, {}, {}, BatchPart::Want::kLast, {}};
+    if (shares_.size() == batch_.size()) batch_.emplace_back();
+    BatchPart& part = batch_[shares_.size()];
     Share share{&slot, n, false, true};
+    part.sequence = slot.id;
+    part.want = BatchPart::Want::kLast;
     if (at >= n_prompt) {
-      part.tokens = {r.answer.back()};
+      part.tokens.assign(1, r.answer.back());
     } else {
       const auto first = r.request.prompt.begin() + static_cast<std::ptrdiff_t>(at);
       part.tokens.assign(first, first + static_cast<std::ptrdiff_t>(n));
@@ -243,85 +267,107 @@ class SchedulerThread {
       share.answers = at + n == n_prompt;
       part.want = share.scored ? BatchPart::Want::kAll : share.answers ? BatchPart::Want::kLast : BatchPart::Want::kNone;
     }
-    batch.push_back(std::move(part));
-    shares.push_back(share);
+    shares_.push_back(std::move(share));
   }
 
-  void plan(std::vector<BatchPart>& batch, std::vector<Share>& shares) {
-    std::vector<Slot*> reading;
+  void plan() {
+    shares_.clear();
+    reading_.clear();
     for (Slot& slot : slots_.all()) {
       if (!slot.running) continue;
       if (slot.tokens.size() < slot.running->request.prompt.size()) {
-        reading.push_back(&slot);
+        reading_.push_back(&slot);
       } else {
-        add_share(slot, 1, batch, shares);
+        add_share(slot, 1);
       }
     }
     const auto left = [](const Slot* s) { return s->running->request.prompt.size() - s->tokens.size(); };
-    std::sort(reading.begin(), reading.end(), [&](const Slot* a, const Slot* b) { return left(a) < left(b); });
-    size_t rows = options_.chunk - std::min(options_.chunk, batch.size());
+    std::sort(reading_.begin(), reading_.end(), [&](const Slot* a, const Slot* b) { return left(a) < left(b); });
+    size_t rows = options_.chunk - std::min(options_.chunk, shares_.size());
     size_t scored_rows = std::max<size_t>(kMaxLogits / model_.description().n_vocabulary, 16);
-    for (size_t i = 0; i < reading.size(); ++i) {
-      const bool scored = reading[i]->running->request.score_prompt;
-      size_t n = std::min(left(reading[i]), std::max<size_t>(rows / (reading.size() - i), 1));
-      if (scored) n = std::min(n, std::max<size_t>(scored_rows / (reading.size() - i), 1));
-      add_share(*reading[i], n, batch, shares);
+    for (size_t i = 0; i < reading_.size(); ++i) {
+      const bool scored = reading_[i]->running->request.score_prompt;
+      size_t n = std::min(left(reading_[i]), std::max<size_t>(rows / (reading_.size() - i), 1));
+      if (scored) n = std::min(n, std::max<size_t>(scored_rows / (reading_.size() - i), 1));
+      add_share(*reading_[i], n);
       rows -= std::min(rows, n);
       if (scored) scored_rows -= std::min(scored_rows, n);
     }
   }
 
+  // One forward pass and what follows from it. What a step needs is kept from step to step: while requests only answer, none
+  // allocates anything but the cache's next blocks and what clients are given.
   void step() {
-    std::vector<BatchPart> batch;
-    std::vector<Share> shares;
-    plan(batch, shares);
-    const std::span<const float> logits = model_.forward(batch, *cache_);
-    const size_t n_vocabulary = model_.description().n_vocabulary;
-    std::vector<const float*> last(shares.size(), nullptr);
-    std::vector<std::pair<TokenScore*, const float*>> to_score;
-    std::vector<size_t> tops;
+    plan();
+    const std::span<const float> logits = model_.forward(std::span(batch_).first(shares_.size()), *cache_);
+    to_score_.clear();
     const float* row = logits.data();
     size_t rows = 0;
-    for (size_t i = 0; i < shares.size(); ++i) {
-      Slot& slot = *shares[i].slot;
-      const size_t at = slot.tokens.size(), n = shares[i].n;
-      rows += n;
-      slot.tokens.insert(slot.tokens.end(), batch[i].tokens.begin(), batch[i].tokens.end());
-      if (shares[i].scored) {
-        const std::vector<TokenId>& prompt = slot.running->request.prompt;
-        const size_t end = std::min(at + n + 1, prompt.size()), known = slot.scores.size();
-        slot.scores.resize(std::max(known, end));
-        for (size_t t = std::max(known, at + 1); t < end; ++t) {
-          slot.scores[t].token = prompt[t];
-          to_score.emplace_back(&slot.scores[t], row + (t - 1 - at) * n_vocabulary);
-          tops.push_back(slot.scored_top);
-        }
-        row += n * n_vocabulary;
-      } else if (shares[i].answers) {
-        row += n_vocabulary;
-      }
-      if (shares[i].answers) last[i] = row - n_vocabulary;
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      rows += shares_[i].n;
+      row = take_rows(shares_[i], batch_[i].tokens, row);
     }
-    parallel_for(to_score.size(), model_.n_threads(), [&](size_t i, int) {
-      *to_score[i].first = score_of(to_score[i].second, n_vocabulary, to_score[i].first->token, tops[i]);
+    const size_t n_vocabulary = model_.description().n_vocabulary;
+    parallel_for(to_score_.size(), model_.n_threads(), [&](size_t i, int) {
+      const ToScore& s = to_score_[i];
+      *s.score = score_of(s.logits, n_vocabulary, s.score->token, s.n_top);
     });
+    parallel_for(shares_.size(), model_.n_threads(), [&](size_t i, int) { sample(shares_[i]); });
     {
       const std::lock_guard lock(mutex_);
       ++stats_.steps;
       stats_.rows += rows;
     }
-    for (size_t i = 0; i < shares.size(); ++i) {
-      if (last[i] == nullptr) continue;
+    for (Share& share : shares_) {
+      if (share.logits == nullptr) continue;
       try {
-        answer(*shares[i].slot, {last[i], n_vocabulary});
+        if (!share.error.empty()) fail(ErrorCode::kCorruptData, share.error);
+        answer(share);
       } catch (const std::exception& e) {
-        fail_one(*shares[i].slot, e.what());  // by its own tokens: the others have theirs
+        fail_one(*share.slot, e.what());
       }
     }
   }
 
-  // The next token of a request from its logits.
-  void answer(Slot& slot, std::span<const float> logits) {
+  // The cache holds the share's tokens now. Its logits begin at `row`; returns where the next one's do.
+  const float* take_rows(Share& share, const std::vector<TokenId>& tokens, const float* row) {
+    const size_t n_vocabulary = model_.description().n_vocabulary;
+    Slot& slot = *share.slot;
+    const size_t at = slot.tokens.size(), n = share.n;
+    slot.tokens.insert(slot.tokens.end(), tokens.begin(), tokens.end());
+    if (share.scored) {
+      const std::vector<TokenId>& prompt = slot.running->request.prompt;
+      const size_t end = std::min(at + n + 1, prompt.size()), known = slot.scores.size();
+      slot.scores.resize(std::max(known, end));
+      for (size_t t = std::max(known, at + 1); t < end; ++t) {
+        slot.scores[t].token = prompt[t];
+        to_score_.push_back({&slot.scores[t], row + (t - 1 - at) * n_vocabulary, slot.scored_top});
+      }
+      row += n * n_vocabulary;
+    } else if (share.answers) {
+      row += n_vocabulary;
+    }
+    if (share.answers) share.logits = row - n_vocabulary;
+    return row;
+  }
+
+  // The next token of a share that answers; threads work on different shares.
+  void sample(Share& share) const {
+    Running& r = *share.slot->running;
+    if (share.logits == nullptr || r.request.max_tokens == 0) return;
+    const std::span<const float> logits(share.logits, model_.description().n_vocabulary);
+    try {
+      share.token = r.sampler.pick(logits);
+      share.score = TokenScore{share.token, TokenScore::kUnknown, {}};
+      if (const auto n_top = r.request.top_logprobs) share.score = score_of(logits.data(), logits.size(), share.token, *n_top);
+    } catch (const std::exception& e) {
+      share.error = e.what();
+    }
+  }
+
+  // What the share's request makes of its next token.
+  void answer(Share& share) {
+    Slot& slot = *share.slot;
     Running& r = *slot.running;
     const Request& request = r.request;
     if (r.answer.empty()) {
@@ -329,19 +375,20 @@ class SchedulerThread {
       if (request.score_prompt) take_prompt_scores(slot);
     }
     if (request.max_tokens == 0) return done(slot, FinishReason::kLength);
-    const TokenId token = r.sampler.pick(logits);
-    std::optional<TokenScore> score = TokenScore{token, TokenScore::kUnknown, {}};
-    if (request.top_logprobs) score = score_of(logits.data(), logits.size(), token, *request.top_logprobs);
+    const TokenId token = share.token;
     const auto ends = tokenizer_.end_of_turn();
     if (!request.ignore_eos && std::binary_search(ends.begin(), ends.end(), token)) {
       // Its score is given all the same: a client that sums log-probabilities counts on one a token.
-      if (request.top_logprobs) give(*r.ticket, {"", std::move(score)});
+      if (request.top_logprobs) give(*r.ticket, {"", std::move(share.score)});
       return done(slot, FinishReason::kStop);
     }
     r.answer.push_back(token);
+    decoded_.clear();
+    Piece piece{{}, std::move(share.score)};
     // A model's head may be wider than its tokenizer's vocabulary.
-    const bool has_text = static_cast<size_t>(token) < tokenizer_.vocabulary_size();
-    give(*r.ticket, {r.filter.push(has_text ? r.stream.push(token) : std::string()), std::move(score)});
+    if (static_cast<size_t>(token) < tokenizer_.vocabulary_size()) r.stream.push(token, decoded_);
+    r.filter.push(decoded_, piece.text);
+    give(*r.ticket, std::move(piece));
     if (r.filter.stopped()) return done(slot, FinishReason::kStop);
     if (r.answer.size() >= request.max_tokens || slot.tokens.size() >= options_.context) done(slot, FinishReason::kLength);
   }
@@ -413,6 +460,12 @@ class SchedulerThread {
   SchedulerOptions options_;
   std::unique_ptr<KvCache> cache_;
   Slots slots_;  // the thread's own, but for what stats_ repeats
+  // Of a step, kept for their memory.
+  std::vector<BatchPart> batch_;  // as many count as there are shares
+  std::vector<Share> shares_;
+  std::vector<Slot*> reading_;
+  std::vector<ToScore> to_score_;
+  std::string decoded_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Waiting> waiting_;

@@ -7,6 +7,7 @@
 #include "io/text.h"
 #include "kpd/base/error.h"
 #include "kpd/llm/tasks.h"
+#include "kpd/llm/text_file.h"
 
 namespace kpd::llm {
 namespace {
@@ -16,7 +17,7 @@ constexpr std::string_view kSpaces = " \t\n\r\v\f";
 // Line by line, without line breaks; an empty last line is none.
 class Lines {
  public:
-  Lines(std::string_view text, std::string_view name) : text_(text), name_(name) {}
+  Lines(std::string_view text, std::string_view name) : text_(without_byte_order_mark(text)), name_(name) {}
   std::optional<std::string_view> next() {
     if (at_ >= text_.size()) return std::nullopt;
     const size_t end = std::min(text_.find('\n', at_), text_.size());

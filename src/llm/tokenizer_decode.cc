@@ -3,6 +3,7 @@
 // are one code path.
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <utility>
 
 #include "kpd/base/error.h"
@@ -40,29 +41,30 @@ void append_spelled_bytes(std::string& out, std::string_view token) {
   }
 }
 
-std::string strip(std::string_view token, const DecoderStep& step) {
+std::string_view strip(std::string_view token, const DecoderStep& step) {
   for (size_t i = 0; i < step.start && token.starts_with(step.text); ++i) token.remove_prefix(step.text.size());
   for (size_t i = 0; i < step.stop && token.ends_with(step.text); ++i) token.remove_suffix(step.text.size());
-  return std::string(token);
+  return token;
 }
 
-std::string replace(std::string_view token, const DecoderStep& step, StepBudget& budget) {
-  std::string out;
+// These two put what they make of `token` in place of what `out` was.
+void replace(std::string_view token, const DecoderStep& step, StepBudget& budget, std::string& out) {
+  out.clear();
   size_t done = 0;
-  step.pattern.for_each(token, [&](size_t begin, size_t end) {
+  const auto match = [&](size_t begin, size_t end) {
     budget.expect(out.size() + (begin - done) + step.text.size());
     out += token.substr(done, begin - done);
     out += step.text;
     done = end;
-  });
+  };
+  step.pattern.for_each(token, std::ref(match));  // a reference: no memory is taken for the captures
   out += token.substr(done);
   budget.take(out.size());
-  return out;
 }
 
 // Every character equal to `mark` becomes a space, or nothing.
-std::string spaces_for(std::string_view token, std::string_view mark, bool drop) {
-  std::string out;
+void spaces_for(std::string_view token, std::string_view mark, bool drop, std::string& out) {
+  out.clear();
   for (size_t at = 0; at < token.size();) {
     const size_t bytes = char_at(token, at).bytes;
     const std::string_view c = token.substr(at, bytes);
@@ -73,7 +75,6 @@ std::string spaces_for(std::string_view token, std::string_view mark, bool drop)
     }
     at += bytes;
   }
-  return out;
 }
 
 }  // namespace
@@ -86,7 +87,8 @@ struct TokenStream::State {
     bool first = true;    // no token has come yet
     size_t stripped = 0;  // kStrip of one token: how many are gone
     std::string held{};
-    StepBudget budget;  // kReplace
+    std::string made{};  // of the token in hand, kept for its memory
+    StepBudget budget;   // kReplace
   };
 
   explicit State(const TokenizerParts& parts) : has_decoder(parts.has_decoder) {
@@ -94,7 +96,7 @@ struct TokenStream::State {
     for (const DecoderStep& step : parts.decoder) {
       const bool streams =
           step.kind == Kind::kFuse || step.kind == Kind::kMetaspace || (step.kind == Kind::kStrip && step.stop == 0);
-      steps.push_back({&step, joined, joined && !streams, true, 0, {}, StepBudget(parts.name, 0)});
+      steps.push_back({&step, joined, joined && !streams, true, 0, {}, {}, StepBudget(parts.name, 0)});
       joined = joined || step.kind == Kind::kFuse || step.kind == Kind::kByteLevel;
     }
   }
@@ -147,19 +149,26 @@ struct TokenStream::State {
     switch (s.step->kind) {
       case Kind::kByteLevel: {
         append_spelled_bytes(s.held, token);
-        size_t incomplete = 0;
-        const std::string text = lossy_utf8(s.held, &incomplete);
-        s.held.erase(0, s.held.size() - incomplete);
-        if (!text.empty()) push(i + 1, text);
+        if (is_utf8(s.held)) {
+          std::swap(s.held, s.made);
+          s.held.clear();
+        } else {
+          size_t incomplete = 0;
+          s.made = lossy_utf8(s.held, &incomplete);
+          s.held.erase(0, s.held.size() - incomplete);
+        }
+        if (!s.made.empty()) push(i + 1, s.made);
         break;
       }
       case Kind::kMetaspace: {
         const bool drop = (s.first || s.of_one) && s.step->prepend_scheme != PrependScheme::kNever;
-        push(i + 1, spaces_for(token, s.step->text, drop));
+        spaces_for(token, s.step->text, drop, s.made);
+        push(i + 1, s.made);
         break;
       }
       case Kind::kReplace:
-        push(i + 1, replace(token, *s.step, s.budget));
+        replace(token, *s.step, s.budget, s.made);
+        push(i + 1, s.made);
         break;
       case Kind::kByteFallback:
         if (const int byte = fallback_byte(token); byte >= 0) {
@@ -196,7 +205,9 @@ struct TokenStream::State {
 
   // A run of bytes is text if all of it is; otherwise every byte of it is replaced, those of whole characters too.
   void flush_bytes(size_t i) {
-    const std::string bytes = std::exchange(steps[i].held, {});
+    std::string& bytes = steps[i].made;
+    std::swap(bytes, steps[i].held);
+    steps[i].held.clear();
     if (bytes.empty()) return;
     if (is_utf8(bytes)) {
       push(i + 1, bytes);
@@ -218,12 +229,19 @@ TokenStream::TokenStream(const Tokenizer& tokenizer, bool skip_special, bool ope
 TokenStream::~TokenStream() = default;
 TokenStream::TokenStream(TokenStream&&) noexcept = default;
 
-std::string TokenStream::push(TokenId token) {
+void TokenStream::push(TokenId token, std::string& out) {
   const std::string_view spelling = tokenizer_.token(token);
-  if (spelling.empty() || (skip_special_ && tokenizer_.is_special(token))) return {};
+  if (spelling.empty() || (skip_special_ && tokenizer_.is_special(token))) return;
   if (!state_->has_decoder && !std::exchange(first_, false)) state_->out += ' ';
   state_->give(spelling);
-  return std::exchange(state_->out, {});
+  out += state_->out;
+  state_->out.clear();
+}
+
+std::string TokenStream::push(TokenId token) {
+  std::string out;
+  push(token, out);
+  return out;
 }
 
 std::string TokenStream::finish() {
@@ -236,6 +254,7 @@ std::string Tokenizer::token_bytes(TokenId id, bool opens_text) const {
   if (text.empty()) return text;
   if (!parts_->has_decoder) return opens_text ? text : " " + text;
   bool joined = false;
+  std::string made;
   StepBudget budget(parts_->name, text.size());
   for (const DecoderStep& step : parts_->decoder) {
     switch (step.kind) {
@@ -247,10 +266,12 @@ std::string Tokenizer::token_bytes(TokenId id, bool opens_text) const {
         break;
       }
       case Kind::kMetaspace:
-        text = spaces_for(text, step.text, (opens_text || joined) && step.prepend_scheme != PrependScheme::kNever);
+        spaces_for(text, step.text, (opens_text || joined) && step.prepend_scheme != PrependScheme::kNever, made);
+        std::swap(text, made);
         break;
       case Kind::kReplace:
-        text = replace(text, step, budget);
+        replace(text, step, budget, made);
+        std::swap(text, made);
         break;
       case Kind::kByteFallback:
         if (const int byte = fallback_byte(text); byte >= 0) return {static_cast<char>(byte)};
@@ -261,7 +282,7 @@ std::string Tokenizer::token_bytes(TokenId id, bool opens_text) const {
       case Kind::kStrip:
         // Of all tokens together only the first can lose what the text begins with.
         if (!joined) {
-          text = strip(text, step);
+          text = std::string(strip(text, step));
         } else if (opens_text) {
           for (size_t i = 0; i < step.start && text.starts_with(step.text); ++i) text.erase(0, step.text.size());
         }

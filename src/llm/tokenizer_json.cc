@@ -181,12 +181,20 @@ void read_added(const JsonPart& list, TokenizerParts& parts) {
   if (list.is_null()) return;
   list.expect_array();
   std::vector<AddedToken> tokens;
+  std::unordered_map<TokenId, size_t> listed;
   AddedIds ids(parts);
   for (size_t i = 0; i < list.size(); ++i) {
     AddedToken token = read_added_token(list.item(i));
     if (token.text.empty()) continue;
     token.id = ids.id_of(token, list.item(i));
-    tokens.push_back(std::move(token));
+    // Of a token that is listed twice the last entry counts, as in Hugging Face; special it is if either says so.
+    const auto [at, is_new] = listed.emplace(token.id, tokens.size());
+    if (is_new) {
+      tokens.push_back(std::move(token));
+    } else {
+      token.special = token.special || tokens[at->second].special;
+      tokens[at->second] = std::move(token);
+    }
   }
   // Special ones first: of two that are spelled alike when normalized the first is found.
   std::stable_partition(tokens.begin(), tokens.end(), [](const AddedToken& t) { return t.special; });

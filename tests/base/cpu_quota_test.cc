@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 // A tree of files as the kernel would show them.
 class FakeRoot : public testing::Test {
  protected:
-  FakeRoot() : root_(fs::temp_directory_path() / ("kpd-cpu-quota-" + std::to_string(getpid()))) { fs::create_directories(root_); }
+  FakeRoot() : root_(fs::temp_directory_path() / ("kpd-cpu-quota-" + std::to_string(getpid()))) {
+    fs::create_directories(root_);
+  }
   ~FakeRoot() override { fs::remove_all(root_); }
 
   void write(const std::string& path, const std::string& text) {

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Files of many clients: keys of their own, refused where they are equal, averaged without being encoded again."""
+import csv
+import io
 import json
 
 from inputs import numbers, read_npy, vnmse, write_npy
@@ -87,6 +89,13 @@ def case_what_does_not_belong_to_compressed_files(t):
     t.run("mean", "broken.kpdg", exit=3, err=r"broken\.kpdg")
     encode(t, 1, "other", "--seed", 2, dim=5001)
     t.run("mean", names[0], "other0.kpdg", exit=3, err=r"other0\.kpdg.*5001.*5000")
+
+
+def case_csv_names_the_codecs(t):
+    names = encode(t, 1, "a", "--seed", 1) + encode(t, 1, "b", "--seed", 2, codec=["--codec", "float32"])
+    row, = csv.DictReader(io.StringIO(t.run("mean", *names, "--format", "csv").stdout))
+    assert row["codecs"] == " and ".join(json.loads(t.run("mean", *names, "--json").stdout)["codecs"]) and row["codecs"].startswith("eden:"), row
+    assert "codecs" not in t.run("mean", *names, "--format", "markdown").stdout.splitlines()[0]
 
 
 if __name__ == "__main__":

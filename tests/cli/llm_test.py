@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""kpd eval, generate, bench, inspect, plan and export on the tiny chat model of tests/golden/models/chat."""
+"""kpd eval, generate, bench, inspect and export on the tiny chat model of tests/golden/models/chat."""
+import csv
+import io
 import json
 import pathlib
 import re
@@ -29,7 +31,9 @@ def evaluate(t, *args):
 
 
 def generate(t, *args, model=GGUF):
-    row, = rows(t.run("generate", model, "--arithmetic", "exact", "--json", *args))
+    """Greedy unless `args` say otherwise."""
+    greedy = [] if {"--seed", "--temperature"} & set(args) else ["--temperature", "0"]
+    row, = rows(t.run("generate", model, "--arithmetic", "exact", "--json", *greedy, *args))
     return row
 
 
@@ -96,17 +100,27 @@ USAGE = [
     (["eval", GGUF, "--text", TEXT, "--windows", "0"], r"--windows 0"),
     (["eval", GGUF, "--text", TEXT, "--ctx", "100000"], r"--ctx.*less than one window of 100000"),
     (["generate"], r"MODEL is required"),
-    (["generate", GGUF], r"--prompt TEXT or --prompt-file FILE is required"),
+    (["generate", GGUF], r"a prompt is required: --prompt TEXT, --prompt-file FILE or a text on standard input"),
     (["generate", GGUF, "--prompt", "a", "--prompt-file", "b"], r"give one of them"),
+    (["generate", GGUF, "a", "--prompt", "b"], r"--prompt and a prompt behind MODEL: give one of them"),
+    (["generate", GGUF, "two", "words"], r"'words': one prompt, please; text with blanks needs quotes"),
+    (["generate", "-m", GGUF, "two", "words"], r"'words': one prompt, please"),
+    (["generate", "-m", GGUF, "-m", FOLDER, "-p", "a"], r"one model, please"),
+    (["generate", "-m", GGUF, "-q", "a"], r"unknown option -q"),
+    (["generate", GGUF, "-c", "x", "-p", "a"], r"--ctx x: expected a whole number"),
     (["generate", GGUF, "--prompt", "a", "--system", "b"], r"--system belongs to --chat"),
     (["generate", GGUF, "--prompt", "a", "--temperature", "-1"], r"--temperature -1"),
     (["generate", GGUF, "--prompt", "a", "--top-p", "2"], r"--top-p 2"),
-    (["generate", GGUF, "--prompt", "a", "--top-p", "0.9"], r"--top-p 0\.9: needs --temperature above 0"),
     (["generate", GGUF, "--prompt", "a", "--top-k", "5", "--temperature", "0"], r"--top-k 5: needs --temperature above 0"),
-    (["generate", FOLDER, "--prompt", "a", "--min-p", ".1"], r"--min-p \.1: needs --temperature above 0"),
+    (["generate", FOLDER, "--prompt", "a", "--temperature", "0", "--min-p", ".1"], r"--min-p \.1: needs --temperature above 0"),
     (["generate", GGUF, "--prompt", "a", "--max-tokens", "0"], r"--max-tokens 0"),
     (["generate", GGUF, "--prompt", ""], r"--prompt"),
-    (["generate", GGUF, "--prompt", "x" * 40, "--ctx", "32"], r"--prompt"),
+    (["generate", GGUF, "--prompt", "x" * 40, "--ctx", "32"], r"--prompt: its \d+ tokens do not fit into the context of 32; --ctx \d+ and more"),
+    (["generate", GGUF, "-p", "a", "-n", "4", "--format", "csv"], r"unknown option --format"),
+    (["eval", GGUF, "--text", TEXT, "--format", "cvs"], r"did you mean 'csv'"),
+    (["eval", GGUF, "--text", TEXT, "--format", "csv", "--json"], r"--format csv and --json"),
+    (["bench", GGUF, "--format", "csv", "--json"], r"--format csv and --json"),
+    (["bench", GGUF, FOLDER], r"there is no more to give than MODEL"),
     (["generate", GGUF, "--chat", "--prompt", "a", "--chat-template", "chatm"], r"--chat-template.*chatml"),
     (["bench"], r"MODEL is required"),
     (["bench", GGUF, "--prompt", "0", "--generate", "0"], r"nothing to measure"),
@@ -115,12 +129,6 @@ USAGE = [
     (["eval", GGUF, "--task", "piqa", "--data", "x", "--text", TEXT], r"--text.*belong to perplexity"),
     (["eval", GGUF, "--text", TEXT, "--limit", "5"], r"--limit belongs to --task"),
     (["eval", GGUF, "--task", "lambada", "--data", "x", "--labels", "y"], r"--labels belongs to --task piqa"),
-    (["plan"], r"either MODEL .* or --params N"),
-    (["plan", GGUF, "--params", "1B"], r"either MODEL .* or --params N"),
-    (["plan", "--params", "1X"], r"--params 1X: expected a number of parameters"),
-    (["plan", "--params", "1B", "--memory", "80"], r"--memory 80: expected a size"),
-    (["plan", "--params", "1B", "--memory", "80GBx0"], r"--memory 0"),
-    (["plan", GGUF, "--batch", "0"], r"--batch 0"),
     (["export", GGUF], r"--tokenizer DIR is required"),
     (["export", GGUF, "--tokenizer", TEXT], r"--tokenizer .*LICENSE: is a file"),
     (["inspect", TEXT, "--tensor", "a"], r"--tensor belongs to .safetensors files and models"),
@@ -130,7 +138,7 @@ USAGE = [
 
 def case_wrong_command_lines(t):
     for line, expected in USAGE:
-        done = subprocess.run([t.program, *map(str, line)], capture_output=True, text=True, cwd=t.folder, timeout=60)
+        done = subprocess.run([t.program, *map(str, line)], capture_output=True, text=True, cwd=t.folder, timeout=60, stdin=subprocess.DEVNULL)
         last = (done.stderr.strip().splitlines() or [""])[-1]
         assert done.returncode == 2 and done.stdout == "", (line, done)
         assert re.search(expected, last), (line, last)
@@ -202,12 +210,17 @@ def case_greedy_equals_transformers(t):
 def case_generate_json_keys_and_streamed_text(t):
     continued = EXPECTED[0]
     row = generate(t, "--prompt", continued["prompt"], "--max-tokens", "20")
-    assert list(row) == ["text", "prompt_tokens", "tokens", "finish_reason", "prefill_tokens_per_s", "decode_tokens_per_s",
-                         "load_seconds", "peak_rss_bytes"], list(row)
+    assert list(row) == ["text", "prompt_tokens", "tokens", "finish_reason", "temperature", "repeat_penalty", "prefill_tokens_per_s",
+                         "decode_tokens_per_s", "load_seconds", "peak_rss_bytes"], list(row)
     assert row["tokens"] == 20 and row["finish_reason"] == "length" and row["peak_rss_bytes"] > 2 ** 20, row
-    done = t.run("generate", GGUF, "--prompt", continued["prompt"], "--max-tokens", "20", "--arithmetic", "exact",
-                 err=r"20 tokens at [\d.]+ tokens/s, ended by length")
+    assert row["temperature"] == 0 and row["repeat_penalty"] == 1, row
+    done = t.run("generate", GGUF, "--prompt", continued["prompt"], "--max-tokens", "20", "--arithmetic", "exact", "--temperature", "0",
+                 err=r"20 tokens at [\d.]+ tokens/s, ended by length: --max-tokens 20")
     assert done.stdout == row["text"] + "\n", done.stdout
+    # As llama.cpp's users type it.
+    for line in (["-m", GGUF, "-p", continued["prompt"], "-n", "20", "-c", "200", "-t", "1"], [GGUF, continued["prompt"], "-n20", "-t2"],
+                 ["-m", GGUF, continued["prompt"], "-n", "20"]):
+        assert t.run("generate", *line, "--arithmetic", "exact", "--temperature", "0").stdout == done.stdout, line
     t.path("p.txt").write_text(continued["prompt"])
     assert generate(t, "--prompt-file", "p.txt", "--max-tokens", "20")["text"] == row["text"]
 
@@ -226,16 +239,39 @@ def case_seeds_repeat(t):
     t.run("generate", GGUF, *hot, err=r"seed \d+ \(repeat with --seed")
 
 
-def case_cuts_are_the_folders_or_need_a_temperature(t):
+def first_line(t, *args, model=GGUF):
+    return t.run("generate", model, "--prompt", "The", "--max-tokens", "2", *args).stderr.splitlines()[0]
+
+
+def case_the_first_line_says_how_tokens_are_chosen(t):
+    drawn = "sampling: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05 (kpd's defaults); seed 5"
+    assert first_line(t, "--seed", "5") == drawn, first_line(t, "--seed", "5")
+    assert re.fullmatch(r"sampling: temperature 0\.8, .*; seed (\d+) \(repeat with --seed \1\)", first_line(t))
+    assert first_line(t, "--temperature", "0") == "sampling: greedy (--temperature 0)"
+    line = first_line(t, "--temperature", "1.5", "--top-k", "3", "--seed", "5")
+    assert line == "sampling: temperature 1.5, top-k 3 (command line), top-p 0.95, min-p 0.05 (kpd's defaults); seed 5", line
+    row = generate(t, "--prompt", "The", "--max-tokens", "2", "--seed", "5")
+    assert {k: row[k] for k in ("temperature", "top_k", "top_p", "min_p", "seed")} == \
+        {"temperature": .8, "top_k": 40, "top_p": .95, "min_p": .05, "seed": 5}, row
+    assert generate(t, "--prompt", "The", "--seed", row["seed"])["text"] == generate(t, "--prompt", "The", "--seed", 5)["text"]
+
+
+def case_sampling_is_the_files_own(t):
     shutil.copytree(FOLDER, t.path("hf"))
     t.path("hf/generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 1.5, "top_k": 1, "top_p": .9}))
+    line = first_line(t, "--seed", "1", model="hf")
+    assert line == "sampling: temperature 1.5, top-k 1, top-p 0.9 (generation_config.json); seed 1", line
     a = ["--prompt", "The", "--max-tokens", "20"]
     greedy = generate(t, *a)["text"]
     # What the folder asks for gives way to a temperature of 0; what the command line asks for does not.
     assert generate(t, *a, "--temperature", "0", model="hf")["text"] == greedy
     t.run("generate", "hf", *a, "--temperature", "0", "--top-p", "0.9", exit=2, err=r"--top-p 0\.9: needs --temperature above 0")
-    assert generate(t, *a, "--seed", "1", model="hf")["text"] == greedy  # the likeliest of one
+    assert generate(t, *a, "--seed", "1", model="hf")["text"] == greedy  # the most probable of one
     assert generate(t, *a, "--seed", "1", "--top-k", "0", "--top-p", "1", model="hf")["text"] != greedy
+    t.path("hf/generation_config.json").write_text(json.dumps({"do_sample": False}))
+    line = first_line(t, model="hf")
+    assert line == "sampling: greedy (generation_config.json)", line
+    t.run("generate", "hf", *a, "--top-p", "0.9", exit=2, err=r"--top-p 0\.9: needs --temperature above 0")
 
 
 def case_full_context_ends_by_length(t):
@@ -246,20 +282,61 @@ def case_full_context_ends_by_length(t):
     assert shifted["tokens"] == 60 and shifted["text"].startswith(row["text"][:8]), (row, shifted)
 
 
-def case_conversation(t):
-    answered = EXPECTED[3]
-    done = t.run("generate", GGUF, "--chat", "--arithmetic", "exact", "--max-tokens", len(answered["ids"]),
-                 input=answered["prompt"] + "\n\nAnd then?\n")
-    assert done.stdout.startswith(answered["text"]), done.stdout
-    assert done.stderr.count("> ") == 4, done.stderr
-
-
 def case_bench_keys(t):
     done = t.run("bench", GGUF, "--prompt", "32", "--generate", "4", "--depth", "16", "--repetitions", "2", "--threads", "2", "--json")
     prompt, one_by_one = rows(done)
     for row, n_prompt, n_gen in ((prompt, 32, 0), (one_by_one, 0, 4)):
         assert (row["n_prompt"], row["n_gen"], row["n_depth"], row["n_threads"]) == (n_prompt, n_gen, 16, 2), row
         assert row["avg_ts"] > 0 and row["stddev_ts"] >= 0 and row["model_n_params"] > 20000, row
+        assert row["model_type"] == "llama 0.0M BF16", row
+
+
+def tables(done):
+    """The rows of csv, or of a markdown table as dictionaries of texts."""
+    if not done.stdout.startswith("|"):
+        return list(csv.DictReader(io.StringIO(done.stdout)))
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in done.stdout.split("\n\n")[0].splitlines()]
+    return [dict(zip(lines[0], line)) for line in lines[2:]]
+
+
+def case_bench_tables(t):
+    line = ["bench", "-m", GGUF, "-p", "32", "-n", "4", "-r", "2", "-d", "16", "-t", "2", "--format"]
+    done = t.run(*line, "markdown", out=r"(?s)^\| model \| size \| params \| backend \| threads \| test \| t/s \|\n\|---\|---:\|.*\n\nbuild: kpd ")
+    prompt, one_by_one = tables(done)
+    assert (prompt["test"], one_by_one["test"], prompt["threads"], prompt["backend"]) == ("pp32 @ d16", "tg4 @ d16", "2", "CPU"), done.stdout
+    assert re.fullmatch(r"[\d.]+ \u00b1 [\d.]+", prompt["t/s"]) and re.fullmatch(r"[\d.]+ KiB", prompt["size"]), prompt
+    exact, = [r for r in tables(t.run(*line, "csv")) if r["n_prompt"] == "32"]
+    json_row = rows(t.run(*line[:-1], "--json"))[0]
+    assert set(json_row) < set(exact) and float(exact["avg_ts"]) > 0, (exact, json_row)
+    for key in ("model_n_params", "model_size", "n_depth", "n_threads", "n_batch"):
+        assert int(exact[key]) == json_row[key], (key, exact, json_row)
+
+
+def case_eval_tables(t):
+    line = ["eval", GGUF, "--text", TEXT, "-c", "64", "--windows", "4", "--protocol", "paper", "--protocol", "llama.cpp"]
+    want = rows(t.run(*line, "--json"))
+    for got, row in zip(tables(t.run(*line, "--format", "csv")), want):
+        assert set(got) == set(row) - {"buckets"}, got
+        for key in ("ctx", "windows", "tokens", "ppl", "ppl_stderr"):
+            assert float(got[key]) == row[key], (key, got, row)
+    markdown = tables(t.run(*line, "--format", "markdown"))
+    assert [(r["protocol"], r["ppl"]) for r in markdown] == [(r["protocol"], f"{r['ppl']:.4f}") for r in want], markdown
+    compared, = tables(t.run("eval", GGUF, "--text", TEXT, "-c", "64", "--windows", "1", "--reference", FOLDER, "--format", "csv"))
+    assert all(abs(float(compared[k])) < 1e-9 for k in COMPARED_KEYS if k != "same_top1") and float(compared["same_top1"]) == 1, compared
+    data = write_tasks(t)
+    for task in ("piqa", "lambada"):
+        task_line = ["eval", GGUF, "--task", task, "--data", data[task]]
+        row, = rows(t.run(*task_line, "--json"))
+        got, = tables(t.run(*task_line, "--format", "csv"))
+        assert set(got) == set(row) and float(got["acc"]) == row["acc"], (got, row)
+
+
+def case_eval_reads_standard_input(t):
+    line = ["-c", "64", "--windows", "2", "--json"]
+    a, = rows(t.run("eval", GGUF, "--text", TEXT, *line))
+    for name in ("-", "/dev/stdin"):
+        b, = rows(t.run("eval", "-m", GGUF, "--text", name, *line, input=TEXT.read_text()))
+        assert figures(a) == figures(b), (a, b)
 
 
 HELLASWAG = """Law: The License [title] You may [step] reproduce and distribute
@@ -343,6 +420,29 @@ def case_inspect_a_model(t):
     t.run("inspect", GGUF, out=r"(?s)llama: 2 layers.*context 256.*BF16 +15 ")
 
 
+def case_inspect_says_whose_the_head_is(t):
+    models = GOLDEN / "models"
+    for path, tied in ((GGUF, True), (FOLDER, True), (models / "qwen3" / "model.gguf", False), (models / "qwen3", False), (models / "granite" / "model.gguf", True)):
+        shown, = rows(t.run("inspect", path, "--json"))
+        assert shown["tied_head"] is tied, (path, shown["tied_head"])
+    assert "tied" in t.run("inspect", GGUF).stdout and "tied" not in t.run("inspect", models / "qwen3" / "model.gguf").stdout
+
+
+def case_inspect_a_model_that_is_left_out(t):
+    shutil.copytree(FOLDER, t.path("moe"))
+    config = json.loads((FOLDER / "config.json").read_text())
+    for change, why in (({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM is a mixture of experts"),
+                        ({"quantization_config": {"quant_method": "gptq"}}, "the weights are quantized by gptq"),
+                        ({"attention_multiplier": 0.5}, r"attention_multiplier is 0\.5; kpd does not know this key")):
+        t.path("moe/config.json").write_text(json.dumps({**config, **change}))
+        shown, = rows(t.run("inspect", "moe", "--json"))
+        assert re.search(why, shown["problem"]) and len(shown["tensors"]) == 20 and "family" not in shown, shown
+        t.run("inspect", "moe", out=r"(?s)kpd cannot run it: moe/config\.json: .*" + why + ".*embed_tokens")
+        t.run("generate", "moe", "--prompt", "a", exit=3, err=r"moe/config\.json.*" + why)
+    shown, = rows(t.run("inspect", FOLDER, "--json"))
+    assert "problem" not in shown
+
+
 def case_inspect_one_tensor(t):
     a, = rows(t.run("inspect", GGUF, "--tensor", "output_norm.weight", "--json"))
     b, = rows(t.run("inspect", FOLDER, "--tensor", "model.norm.weight", "--json"))
@@ -351,34 +451,6 @@ def case_inspect_one_tensor(t):
     assert (a["type"], b["type"], a["bits_per_weight"], b["bits_per_weight"], a["shape"]) == ("F32", "BF16", 32, 16, [32]), (a, b)
     assert a["min"] <= a["mean"] <= a["rms"] <= a["max"], a
     t.run("inspect", GGUF, "--tensor", "output_norm.weight", out=r"min .*rms")
-
-
-def plan(t, *args):
-    row, = rows(t.run("plan", *args, "--json"))
-    return row, {w["format"]: w for w in row["weights"]}
-
-
-def case_plan_of_340_billion(t):
-    row, weights = plan(t, "--params", "340B", "--memory", "80GBx8")
-    assert row["parameters"] == 340e9 and row["memory"]["bytes"] == 640e9, row
-    assert weights["bf16"]["bytes"] == 680e9 and not weights["bf16"]["fits"] and weights["bf16"]["units_needed"] == 9, weights
-    two = weights["2 bits"]
-    assert two["bytes"] == 85e9 and two["fits"] and two["held_by"] == "96 GB, or 2 x 80 GB", two
-    t.run("plan", "--params", "340B", "--memory", "80GBx8", out=r"bf16 .*680 GB = 633\.\d GiB +does not fit: .*2 nodes of 8 x 80 GB")
-
-
-def case_plan_of_a_model(t):
-    row, weights = plan(t, GGUF, "--ctx", "1000", "--batch", "3")
-    assert weights["as stored"]["bytes"] == sum(x["bytes"] for x in rows(t.run("inspect", GGUF, "--json"))[0]["types"])
-    # 1000 tokens in blocks of 64, 2 layers, keys and values, 2 heads of 8
-    assert [c["bytes"] for c in row["caches"]] == [3 * 1024 * 2 * 2 * 16 * 4, 3 * 1024 * 2 * 2 * 16 * 2], row["caches"]
-    assert all(w["fits"] for w in weights.values()), weights
-    _, small = plan(t, GGUF, "--memory", "0.05MB", "--ctx", "1")
-    assert small["q4_0"]["fits"] and not small["f32"]["fits"], small
-    config, _ = plan(t, FOLDER / "config.json")
-    assert config["parameters"] == row["parameters"] and config["ctx"] == 256 and config["caches"], config
-    folder, _ = plan(t, FOLDER)
-    assert folder["parameters"] == row["parameters"] and folder["caches"] == config["caches"], folder
 
 
 def case_export_a_tokenizer(t):

@@ -13,10 +13,12 @@ import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 from run_cli_tests import Skip, run_cases
-from serve_test import MODEL, serving
+from serve_life_test import ask, held_while_loading
+from serve_test import serving
 
 DONE = "running === null && document.querySelectorAll('.turn').length % 2 === 0 && document.querySelector('.turn:empty') === null"
 # The model's context is 256 tokens: a drawn answer that fills it would leave no room for the next message, and an empty one ends the talk.
@@ -35,6 +37,10 @@ class Browser:
         self.key = ""
 
     def open(self, url, width=1100, scheme="light"):
+        self.go(url, width, scheme)
+        self.until("document.title !== 'kpd'")
+
+    def go(self, url, width=1100, scheme="light"):
         if self.session is None:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
             self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -43,7 +49,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=760, deviceScaleFactor=1, mobile=width < 500)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Page.navigate", url=url)
-        self.until("document.readyState === 'complete' && document.title !== 'kpd'")
+        self.until("document.readyState === 'complete'")
 
     def send(self, method, params):
         self.number += 1
@@ -202,6 +208,135 @@ def case_a_new_conversation_has_nothing_of_the_old(t):
         assert page.value("messages.map(m => m.content)") == ["new", "part two"]
         assert page.value("document.querySelectorAll('.turn').length") == 2
         assert page.value("document.getElementById('send').textContent") == "Send"
+
+
+# Answers that the test writes itself, event by event: say(id, text) adds to the one whose request was the id-th.
+STAGED = """window.asked = []; window.streams = []; const coder = new TextEncoder(), real = window.fetch;
+window.fetch = async (path, options) => {
+  if (!options || !options.body) return real(path, options);
+  asked.push(JSON.parse(options.body));
+  return new Response(new ReadableStream({start: c => { streams.push(c); }}));
+};
+window.event = (i, delta) => streams[i].enqueue(coder.encode("data: " + JSON.stringify({choices: [{delta}]}) + "\\n\\n"));
+window.end = i => { streams[i].enqueue(coder.encode("data: [DONE]\\n\\n")); streams[i].close(); }; null"""
+
+
+def case_system_prompt_and_sampling_are_sent(t):
+    with serving(t) as s, browsing(t) as page:
+        page.open(f"http://127.0.0.1:{s.port}/")
+        page.value(STAGED)
+        assert page.value("document.getElementById('settings').hidden")
+        page.value("document.getElementById('tune').click()")
+        assert not page.value("document.getElementById('settings').hidden")
+        page.until("document.getElementById('temperature').placeholder !== ''")  # the model's own
+        defaults = s.get("/props")["default_generation_settings"]["params"]
+        assert float(page.value("document.getElementById('temperature').placeholder")) == defaults["temperature"]
+        page.screenshot("settings")
+        page.say("plain")
+        page.until("streams.length === 1")
+        page.value("event(0, {content: 'one'}); end(0); null")
+        page.until(DONE)
+        for name, text in (("system", "You are brief."), ("temperature", "0,5"), ("top_k", "7"), ("top_p", ".9"), ("max_tokens", "12"), ("seed", "3")):
+            page.value(f"document.getElementById('{name}').value = {json.dumps(text)}")
+        page.say("again")
+        page.until("streams.length === 2")
+        page.value("event(1, {content: 'two'}); end(1); null")
+        page.until(DONE)
+        first, second = page.value("asked")
+        assert set(first) == {"messages", "stream", "stream_options"} and [m["role"] for m in first["messages"]] == ["user"], first
+        assert second["messages"] == [{"role": "system", "content": "You are brief."}, {"role": "user", "content": "plain"},
+                                      {"role": "assistant", "content": "one"}, {"role": "user", "content": "again"}], second
+        assert {k: v for k, v in second.items() if k not in first} == {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "max_tokens": 12, "seed": 3}, second
+        page.value("document.getElementById('top_k').value = 'many'")
+        page.say("wrong")
+        page.until("document.querySelector('.turn.error') !== null")
+        assert "Top-k" in page.value("document.querySelector('.turn.error').textContent")
+        assert page.value("asked.length") == 2 and page.problems == [], page.problems
+    with serving(t) as s, browsing(t) as page:  # and the server takes them
+        page.open(f"http://127.0.0.1:{s.port}/")
+        for name, text in (("system", "Be brief."), ("temperature", "1.5"), ("top_k", "5"), ("min_p", "0.01"), ("repeat_penalty", "1.1"), ("max_tokens", "9"), ("seed", "1")):
+            page.value(f"document.getElementById('{name}').value = {json.dumps(text)}")
+        page.say("hello")
+        page.until(DONE)
+        assert page.value("document.querySelector('.turn.error') === null"), page.value("document.body.innerText")
+
+
+def case_code_stands_in_blocks(t):
+    with serving(t) as s, browsing(t) as page:
+        page.open(f"http://127.0.0.1:{s.port}/")
+        page.value(STAGED)
+        page.say("code")
+        page.until("streams.length === 1")
+        pieces = ["Here:\n\n``", "`python\nif a <", " b:\n    print('<b>&amp;</b>')\n", "```\nand\n~~~~\nx = 1\n```\ny\n", "~~~~\ndone. ", "`inline` and ``` in a line\n```\nopen"]
+        texts = lambda: page.value("[...document.querySelectorAll('.assistant > *, .assistant')].length")
+        assert texts() == 1
+        for piece in pieces:
+            page.value(f"event(0, {{content: {json.dumps(piece)}}}); null")
+        page.until("document.querySelectorAll('.assistant figure').length === 3 && document.querySelectorAll('.assistant pre')[2].textContent === 'open'")
+        page.value("end(0); null")
+        page.until(DONE)
+        blocks = page.value("[...document.querySelectorAll('.assistant pre')].map(p => p.textContent)")
+        assert blocks == ["if a < b:\n    print('<b>&amp;</b>')", "x = 1\n```\ny", "open"], blocks
+        languages = page.value("[...document.querySelectorAll('.assistant figcaption')].map(c => c.firstChild.textContent)")
+        assert languages == ["python", "", ""], languages
+        plain = page.value("[...document.querySelector('.assistant').childNodes].filter(n => n.nodeType === 3).map(n => n.data)")
+        assert plain == ["Here:\n", "and", "done. `inline` and ``` in a line"], plain
+        assert page.value("document.querySelector('.assistant b') === null")
+        assert page.value("messages[1].content") == "".join(pieces), "what is sent back is the answer as it came"
+        assert page.value("document.documentElement.scrollWidth <= innerWidth")
+        page.value("event; navigator.clipboard.writeText = async text => { window.copied = text; }; document.querySelector('.assistant figcaption button').click(); null")
+        page.until("window.copied === document.querySelector('.assistant pre').textContent")
+        page.screenshot("code")
+
+
+def case_thoughts_are_folded(t):
+    with serving(t) as s, browsing(t) as page:
+        page.open(f"http://127.0.0.1:{s.port}/")
+        page.value(STAGED)
+        page.say("think")
+        page.until("streams.length === 1")
+        page.value("event(0, {reasoning_content: 'Hmm, '}); event(0, {reasoning_content: 'so.'}); event(0, {content: 'Yes.'}); end(0); null")
+        page.until(DONE)
+        assert page.value("document.querySelector('.assistant details').lastChild.data") == "Hmm, so."
+        assert page.value("document.querySelector('.assistant details').open") is False
+        assert page.value("document.querySelector('.assistant').lastChild.data") == "Yes."
+        assert page.value("messages.map(m => m.content)") == ["think", "Yes."], "thoughts are not sent back"
+
+
+def case_a_reader_is_not_pulled_down(t):
+    with serving(t) as s, browsing(t) as page:
+        page.open(f"http://127.0.0.1:{s.port}/")
+        page.value(STAGED)
+        page.say("long")
+        page.until("streams.length === 1")
+        at_end = "(m => m.scrollHeight - m.scrollTop - m.clientHeight < 3)(document.querySelector('main'))"
+        lines = "event(0, {content: 'a line\\n'.repeat(60)}); null"
+        page.value(lines)
+        page.until(f"document.querySelector('.assistant').textContent.length > 300 && {at_end}")  # who is at the end is kept there
+        page.value(lines)
+        page.until(f"document.querySelector('.assistant').textContent.length > 700 && {at_end}")
+        assert page.value("document.getElementById('down').hidden")
+        page.value("document.querySelector('main').scrollTop = 100; null")
+        page.until("document.getElementById('down').hidden === false")
+        page.value(lines)
+        page.until("document.querySelector('.assistant').textContent.length > 1100")
+        assert page.value("document.querySelector('main').scrollTop") == 100
+        page.screenshot("reading")
+        page.value("document.getElementById('down').click()")
+        page.until(f"{at_end} && document.getElementById('down').hidden")
+        page.value(lines + "; end(0); null")
+        page.until(f"{DONE} && {at_end}")
+
+
+def case_the_page_waits_for_the_model(t):
+    with held_while_loading(t) as (process, port, to_read), browsing(t) as page:
+        assert ask(port, "/")[0] == 200
+        page.go(f"http://127.0.0.1:{port}/")
+        page.until("document.getElementById('figures').textContent.includes('loaded')")
+        threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(to_read, 65536), b"")], daemon=True).start()
+        page.until("document.title === 'chat' && document.getElementById('figures').textContent.includes('weights')")
+        process.terminate()
+        process.wait(20)
 
 
 def case_errors_are_shown(t):

@@ -2,13 +2,15 @@
 """Inputs and outputs that are no plain files: pipes, standard input and output, terminals; outputs that are there already; inputs that shrink."""
 import json
 import os
+import pathlib
 import pty
+import shutil
 import signal
 import subprocess
 import threading
 import time
 
-from inputs import numbers, read_npy, safetensors_bytes, write_npy
+from inputs import numbers, read_npy, safetensors_bytes, write_npy, write_safetensors
 from run_cli_tests import run_cases
 
 
@@ -144,6 +146,19 @@ def case_ctrl_c_leaves_nothing(t):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130 and t.names() == ["big.f32"] or process.returncode == 0, (process.returncode, t.names())
+
+
+def case_inspect_reads_weights_from_a_pipe(t):
+    write_safetensors(t.path("in.safetensors"), {"a": numbers(100), "b": numbers(7)})
+    shutil.copy(t.path("in.safetensors"), t.path("no-name"))
+    for line in ("kpd inspect --json - < in.safetensors", "cat in.safetensors | kpd inspect --json /dev/stdin", "kpd inspect --json no-name"):
+        row = json.loads(shell(t, line).stdout)
+        assert [(x["name"], x["type"], x["shape"]) for x in row["tensors"]] == [("a", "F32", [100]), ("b", "F32", [7])], row
+    by_name = json.loads(shell(t, "kpd inspect in.safetensors --tensor a --json").stdout)
+    assert json.loads(shell(t, "cat in.safetensors | kpd inspect - --tensor a --json").stdout) == by_name
+    gguf = pathlib.Path(__file__).resolve().parent.parent / "golden/models/chat/model.gguf"
+    piped = json.loads(shell(t, f"cat {gguf} | kpd inspect --json -").stdout)
+    assert piped == dict(json.loads(shell(t, f"kpd inspect --json {gguf}").stdout), model="standard input"), piped
 
 
 if __name__ == "__main__":

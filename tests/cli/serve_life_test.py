@@ -111,13 +111,44 @@ def case_sigterm_ends_a_stream_and_the_program_with_0(t):
 
 def case_what_it_says_at_its_start(t):
     said = []
-    with serving(t, "--parallel", "3", said=said) as s:
+    with serving(t, "--parallel", "3", "--cache-ram", "0", said=said) as s:
         text = "".join(said)
         assert f"http://127.0.0.1:{s.port}/v1 " in text and f"http://127.0.0.1:{s.port}/ " in text, text
         # Two layers, two heads of keys and of values, eight numbers each, two bytes a number.
-        size = 3 * 256 * 2 * 2 * 2 * 8 * 2 / 2**20
-        assert f"cache of keys and values: {size:.1f} MiB when full (f16, 3 x 256 tokens)" in text, text
-        assert s.metric("cache_capacity_bytes") == size * 2**20
+        size = 3 * 256 * 2 * 2 * 2 * 8 * 2
+        assert f"cache of keys and values: {size / 1024:.1f} KiB when full (f16, 3 x 256 tokens, and up to 0 MiB" in text, text
+        assert s.metric("cache_capacity_bytes") == size
+        defaults = s.get("/props")["default_generation_settings"]["params"]
+        assert "sampling, where a request says nothing: greedy (generation_config.json)" in text and defaults["temperature"] == 0, (text, defaults)
+
+
+def case_sampling_where_a_request_says_nothing_is_the_models(t):
+    config = {"do_sample": True, "temperature": 0.25, "top_k": 3, "top_p": 0.5, "repetition_penalty": 1.5}
+    for number, (given, wanted) in enumerate(((config, {"temperature": 0.25, "top_k": 3, "top_p": 0.5, "repeat_penalty": 1.5}), ({"do_sample": False}, {"temperature": 0}),
+                                             (None, {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}))):
+        folder = shutil.copytree(MODEL, t.path(f"model{number}"))
+        (folder / "generation_config.json").unlink()
+        if given is not None:
+            (folder / "generation_config.json").write_text(json.dumps(given))
+        with serving(t, model=folder) as s:
+            params = s.get("/props")["default_generation_settings"]["params"]
+            assert {key: params[key] for key in wanted} == wanted, (given, params)
+            ask = lambda **f: s.post("/v1/completions", dict({"prompt": "abc", "max_tokens": 30, "seed": 9}, **f))["choices"][0]["text"]
+            assert ask() == ask(**params), "what it says is not what it does"
+
+
+def case_conversations_beyond_the_slots_go_on_where_they_were(t):
+    with serving(t, "--parallel", "2") as s:
+        texts = [f"{i}" * 60 for i in range(6)]
+        for text in texts:
+            s.complete(prompt=text, max_tokens=4)
+        for text in texts:  # each goes on from what is kept
+            reply = s.complete(prompt=text + "and more", max_tokens=4)
+            assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] >= 59, (text[0], reply["usage"])
+    with serving(t, "--parallel", "2", "--cache-ram", "0") as s:
+        for text in texts:
+            s.complete(prompt=text, max_tokens=4)
+        assert s.complete(prompt=texts[0] + "and more")["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 def case_a_closed_stderr_changes_nothing(t):

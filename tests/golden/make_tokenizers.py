@@ -2,7 +2,7 @@
 """Trains small tokenizers of every known family and records the ids that the Hugging Face `tokenizers` package (sentencepiece for
 the scored one) gives on the texts of tests/llm/tokenizer_test.cc.
 
-    python3 tests/golden/make_tokenizers.py --text FOLDER [--only-expected] [--smollm2 FILE.gguf]
+    python3 tests/golden/make_tokenizers.py --text FOLDER [--only-expected] [--smollm2 FILE.gguf] [--gemma3 FILE.gguf]
 
 writes tests/golden/tokenizers/NAME.json (or .gguf) and NAME.expected. FOLDER holds the large texts, whose ids are recorded as a hash.
 Needs tokenizers, sentencepiece and gguf.
@@ -206,6 +206,29 @@ def smollm2(path):
     return t
 
 
+def gemma3(path):
+    """The file's vocabulary as a SentencePiece model: spaces of a user's tokens, which its converter spells as they are, as marks."""
+    import gguf
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    fields = gguf.GGUFReader(path).fields
+    tokens, kinds, scores = (fields["tokenizer.ggml." + key].contents() for key in ("tokens", "token_type", "scores"))
+    proto = sentencepiece_model_pb2.ModelProto()
+    spec = proto.trainer_spec
+    spec.model_type, spec.byte_fallback, spec.vocab_size = 2, True, len(tokens)
+    for key in ("unk", "bos", "eos", "pad"):
+        setattr(spec, key + "_id", tokens.index(f"<{key}>"))
+        setattr(spec, key + "_piece", f"<{key}>")
+    normal = proto.normalizer_spec
+    normal.name, normal.add_dummy_prefix, normal.remove_extra_whitespaces = "identity", False, False
+    for token, kind, score in zip(tokens, kinds, scores):
+        user = kind == gguf.TokenType.USER_DEFINED
+        proto.pieces.add(piece=token.replace(" ", MARK) if user else token, score=score if kind == gguf.TokenType.NORMAL else 0,
+                         type=gguf.TokenType.UNKNOWN if token == "<unk>" else kind)
+    sp = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    return lambda text: [sp.bos_id()] + sp.encode(text)
+
+
 class Lcg:
     """The numbers of the test's own generator."""
 
@@ -275,6 +298,7 @@ def main():
     parser.add_argument("--text", required=True)
     parser.add_argument("--only-expected", action="store_true")
     parser.add_argument("--smollm2")
+    parser.add_argument("--gemma3")
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), help="all by default")
     args = parser.parse_args()
     for name, make in ((f, FAMILIES[f]) for f in args.families):
@@ -285,6 +309,8 @@ def main():
     if not args.only_expected:
         expected("scored", save_scored(args.text, "scored", [], True), args.text)
         expected("scored_plain", save_scored(args.text, "scored_plain", ["<turn>", "\n\n", MARK * 2], False), args.text)
+    if args.gemma3:
+        expected("scored_gemma3", gemma3(args.gemma3), args.text)
     if args.smollm2:
         tokenizer = smollm2(args.smollm2)
         expected("smollm2", lambda text: tokenizer.encode(text).ids, args.text)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cfloat>
 #include <cstring>
 #include <limits>
@@ -254,6 +255,22 @@ TEST(Units, ATensorThatPassesLeavesItsUnit) {
     m.data[2][5] = std::numeric_limits<float>::infinity();
     message_of(m, Codec::parse("eden:bits=4"));
   }());
+}
+
+TEST(Units, ProgressCountsEveryElementOnce) {
+  const Model m = model_of({100, 300000, 40, 5000});
+  for (const int threads : {1, 3}) {
+    std::atomic<uint64_t> elements{0}, calls{0};
+    EncodeOptions options;
+    options.threads = threads;
+    options.on_progress = [&](uint64_t n) { elements += n, ++calls; };
+    Encoder e(m.manifest, Codec::parse("eden:bits=4"), kSecret, options);
+    std::vector<uint8_t> bytes(e.max_bytes());
+    bytes.resize(e.encode_message(m.views(), kIds, bytes));
+    EXPECT_EQ(elements, 305140u);
+    EXPECT_GT(calls, 1u);
+    EXPECT_EQ(bytes, message_of(m, Codec::parse("eden:bits=4")));
+  }
 }
 
 // The last segment of 64 blocks has the tail as well, in which whole tensors may lie.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/expect_error.h"
 #include "io/temp_folder.h"
@@ -68,6 +70,17 @@ TEST_F(Checkpoints, EachGivesTheLogitsOfTransformers) {
   }
 }
 
+TEST_F(Checkpoints, TheGuidesTableSaysWhichLoad) {
+  std::ifstream in(std::string(KPD_TESTS_DIR) + "/../docs/guide/llm.md");
+  const std::string guide(std::istreambuf_iterator<char>(in), {});
+  const std::vector<std::string> all = checkpoint_names();
+  for (const std::string& name : all) EXPECT_NE(guide.find("\n| " + name + " | yes | "), std::string::npos) << name;
+  size_t loads = 0;
+  for (size_t at = guide.find(" | yes | "); at != std::string::npos; at = guide.find(" | yes | ", at + 1)) ++loads;
+  EXPECT_EQ(loads, all.size());
+  EXPECT_NE(guide.find("Of 45 checkpoints that people run " + std::to_string(loads) + " load"), std::string::npos);
+}
+
 // The other way in which text halves are named, and names that their towers have.
 TEST_F(Checkpoints, TextHalvesUnderEitherName) {
   for (const std::string name : {"gemma-3-4b-it", "Ministral-3-3B-Instruct-2512"}) {
@@ -112,6 +125,29 @@ TEST_F(Checkpoints, TensorsThatNothingReadsAreRefused) {
   c = plain;
   *c.find("model.norm.weight") = {"model.norm.weight", "x", {32}, 1, 0, "I64"};
   expect_refused(c, ErrorCode::kUnsupported, "model.norm.weight has the type I64, expected F32, F16 or BF16", __LINE__);
+}
+
+TEST_F(Checkpoints, TensorsOfOtherShapesAndMissingOnesAreNamed) {
+  const auto changed = [&](const char* checkpoint, const char* tensor, std::vector<uint64_t> shape, const std::string& text,
+                           int line) {
+    TinyCheckpoint c = TinyCheckpoint::read(kFolder + checkpoint + ".json");
+    ASSERT_NE(c.find(tensor), nullptr) << tensor;
+    if (shape.empty()) {
+      std::erase_if(c.tensors, [&](const TinyCheckpoint::Tensor& t) { return t.name == tensor; });
+    } else {
+      c.find(tensor)->shape = std::move(shape);
+    }
+    expect_refused(c, ErrorCode::kCorruptData, text, line);
+  };
+  changed("OLMo-2-1124-7B-Instruct", "model.layers.1.self_attn.k_norm.weight", {8},
+          "model.layers.1.self_attn.k_norm.weight has the shape [8], expected [32]", __LINE__);
+  changed("granite-4.0-micro", "model.layers.0.shared_mlp.input_linear.weight", {48, 32},
+          "has the shape [48, 32], expected [96, 32]", __LINE__);
+  changed("granite-4.0-micro", "model.layers.1.shared_mlp.output_linear.weight", {},
+          "model.layers.1.shared_mlp.output_linear.weight is missing", __LINE__);
+  changed("gemma-3-4b-it", "language_model.model.layers.0.pre_feedforward_layernorm.weight", {},
+          "language_model.model.layers.0.pre_feedforward_layernorm.weight is missing; the family gemma3 needs it", __LINE__);
+  changed("Llama-3-8B-Instruct", "lm_head.weight", {}, "lm_head.weight is missing", __LINE__);
 }
 
 TEST_F(Checkpoints, TensorsThatFollowFromOthersAreHarmless) {

@@ -167,6 +167,7 @@ TEST(Describe, KeysOfGgufThatChangeResultsAreRead) {
   EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_log_multiplier", 0.5}}).ropes[0].attention_factor,
                    usual / (0.05 * std::log(4.0) + 1));
   EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_attn_factor", 1.5}}).ropes[0].attention_factor, 1.5);
+  EXPECT_DOUBLE_EQ(yarn({{"rope.scaling.yarn_attn_factor", 0.87825}}).ropes[0].attention_factor, usual);
   EXPECT_EQ(yarn({{"rope.scaling.yarn_beta_fast", 16.0}}).ropes[0].beta_fast, 16);
   EXPECT_EQ(yarn({{"rope.scaling.yarn_beta_slow", 2.0}}).ropes[0].beta_slow, 2);
   const ModelDescription hot =
@@ -175,6 +176,11 @@ TEST(Describe, KeysOfGgufThatChangeResultsAreRead) {
   EXPECT_EQ(hot.temperature_length, 1024u);
   EXPECT_EQ(yarn({{"attention.temperature_length", uint64_t{99}}}).temperature_length, 99u);
   EXPECT_EQ(describe_gguf_of("gemma3", {{"rope.freq_base_swa", 5000.0}}).ropes[1].theta, 5000);
+  const ModelDescription two = describe_gguf_of("gemma3", {{"rope.global.freq_base", 7.0}, {"rope.local.freq_base", 5.0}});
+  EXPECT_EQ(two.ropes[0].theta, 7);
+  EXPECT_EQ(two.ropes[1].theta, 5);
+  EXPECT_EQ(describe_gguf_of("gemma3", {}).ropes[0].theta, 1e6);
+  EXPECT_EQ(describe_gguf_of("llama", {}).ropes[0].theta, 1e4);
   EXPECT_EQ(describe_gguf_of("granite", {{"attention.head_count_kv", List(6, 2)}}).n_kv_heads, 2u);
 }
 
@@ -200,7 +206,8 @@ TEST(Describe, KeysOfGgufThatNothingReadsAreRefused) {
   for (const Values& taken :
        {Values{{"attention.clamp_kqv", 0.0}}, Values{{"a.new.key", uint64_t{0}}},
         Values{{"expert_count", uint64_t{0}}, {"expert_used_count", uint64_t{2}}}, Values{{"ssm.conv_kernel", uint64_t{4}}},
-        Values{{"attention.causal", true}}, Values{{"tensor_data_layout", std::string("Meta AI original pth")}}}) {
+        Values{{"vision.block_count", uint64_t{4}}}, Values{{"attention.causal", true}},
+        Values{{"tensor_data_layout", std::string("Meta AI original pth")}}}) {
     EXPECT_EQ(describe_gguf_of("llama", taken).n_layers, 6u) << taken[0].first;
   }
 }
@@ -270,6 +277,9 @@ TEST(Describe, RotationsOfLayersWithWindows) {
   const auto gemma = describe("Gemma3ForCausalLM", R"("rope_parameters": {"full_attention": {"rope_theta": 5}})");
   EXPECT_EQ(gemma.ropes[0].theta, 5);
   EXPECT_EQ(gemma.ropes[1].theta, 10000);
+  const auto qwen = describe("Qwen3ForCausalLM", R"("rope_scaling": {"rope_type": "yarn", "factor": 4, "attn_factor": 0.87825,
+      "original_max_position_embeddings": 1024})");
+  EXPECT_DOUBLE_EQ(qwen.ropes[0].attention_factor, 0.1 * std::log(4.0) + 1);
   const auto smol = describe("SmolLM3ForCausalLM", R"("use_sliding_window": true, "sliding_window": 128)");
   EXPECT_EQ(smol.layers[3].window, 128u);  // the one without a rotation
   EXPECT_EQ(smol.layers[4].window, 0u);
@@ -278,6 +288,21 @@ TEST(Describe, RotationsOfLayersWithWindows) {
                 .ropes[0]
                 .kind,
             RopeKind::kLongRope);
+}
+
+// transformers chooses by model_type.
+TEST(Describe, FilesThatNameNoClass) {
+  const auto of = [](const std::string& start) {
+    return describe_config(
+        start + R"(, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "vocab_size": 100})",
+        "config.json");
+  };
+  EXPECT_EQ(of(R"({"model_type": "qwen2")").family, "qwen2");
+  EXPECT_EQ(of(R"({"model_type": "llama", "architectures": null)").family, "llama");
+  EXPECT_KPD_ERROR(kUnsupported, "mixtral is a mixture of experts", of(R"({"model_type": "mixtral")"));
+  EXPECT_KPD_ERROR(kCorruptData, "architectures is missing", of(R"({"model_type": 5)"));
+  EXPECT_KPD_ERROR(kCorruptData, "architectures is missing", of(R"({"model_type": "llama", "architectures": [])"));
 }
 
 // Python writes infinities that JSON has not.

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "llm/tokenizer_fixture.h"
+#include "llm/tokenizer_words.h"
 
 namespace kpd::llm {
 namespace {
@@ -10,18 +10,22 @@ namespace {
 class Large : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    // A real model's tokenizer is not in the repository.
-    if (name() == "smollm2" && !getenv("KPD_SMOLLM2_GGUF")) GTEST_SKIP() << "KPD_SMOLLM2_GGUF names no file";
+    const char* path = variable() ? getenv(variable()) : "";
+    if (!path || (variable() && !std::filesystem::exists(path))) GTEST_SKIP() << variable() << " names no file";
   }
   std::string name() const { return GetParam(); }
+  // The tokenizers of real models are not in the repository.
+  const char* variable() const {
+    return name() == "smollm2" ? "KPD_SMOLLM2_GGUF" : name() == "scored_gemma3" ? "KPD_GEMMA3_GGUF" : nullptr;
+  }
   Tokenizer load() const {
-    if (name() != "smollm2") return testing::load_tokenizer(name());
-    return Tokenizer::from_gguf(io::load_gguf_metadata(getenv("KPD_SMOLLM2_GGUF")));
+    if (!variable()) return testing::load_tokenizer(name());
+    return Tokenizer::from_gguf(io::load_gguf_metadata(getenv(variable())));
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, Large,
                          ::testing::Values("gpt2", "smollm", "llama3", "qwen2", "cased", "llama2", "mistral", "gemma", "t5like",
-                                           "scored", "scored_plain", "smollm2"),
+                                           "scored", "scored_plain", "smollm2", "scored_gemma3"),
                          [](const auto& p) { return std::string(p.param); });
 
 TEST_P(Large, EveryUnicodeBlock) {
@@ -61,6 +65,25 @@ TEST_P(Large, Texts) {
     ++compared;
   }
   EXPECT_GT(compared, 0u) << "no text of the recorded names under " << shared;
+}
+
+// Runs of spaces are tokens of their own: a file of code has half the tokens that its single spaces would make.
+TEST_P(Large, MixedText) {
+  EXPECT_EQ(load().encode(testing::read_text(testing::kTokenizers + "mixed.txt"), testing::options_for(name())),
+            testing::read_expected(name()).mixed);
+}
+
+class LargeWords : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, LargeWords, ::testing::ValuesIn(testing::word_cuts()), testing::word_cut_name);
+
+TEST_P(LargeWords, EveryUnicodeBlock) {
+  const Tokenizer tokenizer = testing::word_tokenizer(GetParam(), testing::is_gguf_name(GetParam()));
+  testing::IdHash hash;
+  for (uint32_t first = 0; first < 0x32400; first += 256) {
+    if (first >= 0xD800 && first < 0xE000) continue;
+    hash.add(tokenizer.encode(testing::block_text(first)));
+  }
+  EXPECT_EQ(hash.text(), testing::read_expected("words").hashes.at(GetParam() + "/blocks"));
 }
 
 }  // namespace

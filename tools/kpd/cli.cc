@@ -117,7 +117,8 @@ void CommonOptions::add_seed(CLI::App& app, const char* more) {
 }
 void CommonOptions::add_threads(CLI::App& app) {
   add(app, "-t,--threads", threads_text, "N",
-      "threads (default: one a processor that this process may use, by its affinity and a container's CPU quota); the result does "
+      "threads (default: one a processor that this process may use, by its affinity and a container's CPU quota); the result "
+      "does "
       "not depend on it");
 }
 void CommonOptions::add_json(CLI::App& app) { add(app, "--json", json, "print the figures as JSON, one object a line"); }

@@ -101,10 +101,10 @@ struct Row {
 // GGUF's general.file_type: the mix of formats that the file was made as.
 const char* file_type_name(uint64_t type) {
   static const std::map<uint64_t, const char*> kNames = {
-      {0, "all F32"},         {1, "F16"},             {2, "Q4_0"},           {3, "Q4_1"},            {7, "Q8_0"},
-      {8, "Q5_0"},            {9, "Q5_1"},            {10, "Q2_K - Medium"}, {11, "Q3_K - Small"},   {12, "Q3_K - Medium"},
-      {13, "Q3_K - Large"},   {14, "Q4_K - Small"},   {15, "Q4_K - Medium"}, {16, "Q5_K - Small"},   {17, "Q5_K - Medium"},
-      {18, "Q6_K"},           {21, "Q2_K - Small"},   {25, "IQ4_NL"},        {30, "IQ4_XS"},         {32, "BF16"}};
+      {0, "all F32"},       {1, "F16"},           {2, "Q4_0"},           {3, "Q4_1"},          {7, "Q8_0"},
+      {8, "Q5_0"},          {9, "Q5_1"},          {10, "Q2_K - Medium"}, {11, "Q3_K - Small"}, {12, "Q3_K - Medium"},
+      {13, "Q3_K - Large"}, {14, "Q4_K - Small"}, {15, "Q4_K - Medium"}, {16, "Q5_K - Small"}, {17, "Q5_K - Medium"},
+      {18, "Q6_K"},         {21, "Q2_K - Small"}, {25, "IQ4_NL"},        {30, "IQ4_XS"},       {32, "BF16"}};
   const auto found = kNames.find(type);
   return found == kNames.end() ? nullptr : found->second;
 }
@@ -129,7 +129,8 @@ std::string model_type(const OpenedModel& model) {
   if (gguf != nullptr && gguf->find("general.file_type") != nullptr) {
     if (const char* const name = file_type_name(gguf->number("general.file_type"))) type = name;
   }
-  const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (type.empty() && most != bytes.end()) type = most->first;
   return fmt::format("{} {} {}", model.description.family, short_count(parameters), type);
 }
@@ -143,16 +144,25 @@ struct Report {
   const char* arithmetic;
 
   nlohmann::ordered_json json(const Row& row) const {
-    return {{"model_filename", path},        {"model_type", type},      {"model_size", size},
-            {"model_n_params", parameters},  {"n_batch", chunk},        {"n_threads", threads},
-            {"type_k", kv},                  {"arithmetic", arithmetic}, {"isa", active_isa()},
-            {"n_prompt", row.prompt},        {"n_gen", row.generated},  {"n_depth", row.depth},
-            {"avg_ts", row.speed.mean},      {"stddev_ts", row.speed.deviation}};
+    return {{"model_filename", path},
+            {"model_type", type},
+            {"model_size", size},
+            {"model_n_params", parameters},
+            {"n_batch", chunk},
+            {"n_threads", threads},
+            {"type_k", kv},
+            {"arithmetic", arithmetic},
+            {"isa", active_isa()},
+            {"n_prompt", row.prompt},
+            {"n_gen", row.generated},
+            {"n_depth", row.depth},
+            {"avg_ts", row.speed.mean},
+            {"stddev_ts", row.speed.deviation}};
   }
   std::string text(const Row& row) const {
     const std::string name = row.prompt > 0 ? fmt::format("pp{}", row.prompt) : fmt::format("tg{}", row.generated);
-    return fmt::format("{:>8} {:>10.2f} +- {:.2f} tokens/s  (depth {}, {} threads)\n", name, row.speed.mean, row.speed.deviation,
-                       row.depth, threads);
+    return fmt::format("{:>8} {:>10.2f} +- {:.2f} tokens/s  (depth {}, {} threads)\n", name, row.speed.mean,
+                       row.speed.deviation, row.depth, threads);
   }
   // The columns of llama-bench in markdown; those of --json in csv.
   Table table() const {
@@ -232,7 +242,8 @@ int run_bench(const BenchArgs& args) {
 Command bench_command() {
   return {"bench",
           "speed of a language model: reading a prompt, generating",
-          {"kpd bench MODEL.gguf --prompt 128 --generate 64 --threads 2", "kpd bench -m MODEL.gguf -p 128 -n 64 -t 2 --format markdown"},
+          {"kpd bench MODEL.gguf --prompt 128 --generate 64 --threads 2",
+           "kpd bench -m MODEL.gguf -p 128 -n 64 -t 2 --format markdown"},
           [](CLI::App& app) {
             auto args = std::make_shared<BenchArgs>();
             args->which.add(app);

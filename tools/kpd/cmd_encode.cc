@@ -1,6 +1,7 @@
 // tools: `kpd encode`, tensors to one compressed file (docs/format/gradient.md, file form).
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -86,14 +87,16 @@ int run_encode(EncodeArgs args) {
   check_output("OUT", args.out, args.files.force);
   const gradient::FileIds ids = file_ids(args);
 
-  Progress progress("encode", 0, "");
+  std::optional<Progress> progress(std::in_place, "encode", 0, "");  // a pipe is read to its end here
   const TensorInput input = open_tensors(args.in, format);
   options.metadata = input.file.metadata;
+  options.on_progress = [&progress](uint64_t elements) { progress->tick(elements); };
   note_idle_patterns(codec, input.manifest);
   const auto start = std::chrono::steady_clock::now();
   gradient::EncodeReport report;
   try {
     gradient::Encoder encoder(input.manifest, codec, gradient::RunSecret{}, options);
+    progress.emplace("encode", element_count(input.manifest), "numbers");
     io::MappedOutput output(args.out, encoder.max_bytes(), scratch_folder(), args.files.existing());
     const uint64_t bytes = encoder.encode_file(input.views, ids, output.bytes(), &report);
     // What a reader would refuse must not be written.
@@ -107,7 +110,7 @@ int run_encode(EncodeArgs args) {
     fail(e.code(), args.in, ": ", e.what(), refused ? " (--nonfinite zero or pass takes it)" : "");
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  progress.clear();
+  progress.reset();
 
   const double bits =
       report.elements == 0 ? 0.0 : 8.0 * static_cast<double>(report.stream_bytes) / static_cast<double>(report.elements);

@@ -190,23 +190,24 @@ int run_eval(const EvalArgs& args) {
     if (c.model != loaded_path) {
       loaded.reset();
       loaded = load_model(c.model, arithmetic, threads);
+      check_interrupted();
       loaded_path = c.model;
       tokens_of.reset();
     }
     if (tokens_of != c.plan.protocol) {
       const Progress progress("tokenize", 0, "");
-      tokens = loaded->tokenizer.encode(text, llm::protocol_encoding(c.plan.protocol));
+      tokens = loaded->tokenizer.encode(llm::protocol_text(c.plan.protocol, text), llm::protocol_encoding(c.plan.protocol));
       tokens_of = c.plan.protocol;
     }
     const std::optional<llm::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;
     const auto windows = as_usage("--ctx", [&] { return llm::make_windows(c.plan, tokens, bos); });
-    Progress progress("eval", windows.size(), "windows");
+    std::optional<Progress> progress(std::in_place, "eval", windows.size(), "windows");
     const llm::Evaluation e =
         llm::evaluate(loaded->model, reference ? &reference->model : nullptr, c.plan, windows, [&](size_t) {
-          progress.tick();
+          progress->tick();
           return !interrupted();
         });
-    progress.clear();
+    progress.reset();
     if (args.common.json) {
       fmt::print("{}\n", to_json(c, e, arithmetic, threads).dump());
     } else if (format != Format::kText) {

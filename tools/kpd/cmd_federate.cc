@@ -308,6 +308,7 @@ int run_federate(const FederateArgs& args) {
     usage("--clients ", options.clients, ": the data has ", examples, " training images, enough for ",
           examples / options.examples_per_client, " clients of ", options.examples_per_client);
   }
+  if (one_process) note_idle_patterns(parse_codecs(args.codecs).front(), task->manifest());  // all have the same patterns
   std::optional<UpdateFolder> updates;
   if (!args.save_updates.empty()) updates.emplace(args.save_updates, task->manifest());
 

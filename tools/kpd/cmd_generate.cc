@@ -11,23 +11,15 @@
 #include "files.h"
 #include "generate_session.h"
 #include "kpd/io/file.h"
+#include "kpd/llm/text_file.h"
 #include "signals.h"
 
 namespace kpd::tool {
 namespace {
 
-// A text file's content as it is meant: lines end in a line feed, and the end of the last one, which editors put there, is not
-// the prompt's.
 std::string read_text(const std::string& path) {
   const io::MappedFile file = map_text(path);
-  std::string text;
-  text.reserve(file.bytes().size());
-  for (const uint8_t byte : file.bytes()) {
-    if (byte == '\n' && text.ends_with('\r')) text.pop_back();
-    text += static_cast<char>(byte);
-  }
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  return llm::prompt_of_file({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
 }
 
 // What stands on the command line alone; the model's path and the prompt are put where they belong.
@@ -44,20 +36,21 @@ void check_arguments(GenerateArgs& args) {
   if (const char* option = args.templates.given(); option && !args.chat) usage(option, " belongs to --chat");
 }
 
+// A conversation's first messages.
+std::vector<llm::ChatMessage> opening(const GenerateArgs& args, const std::string& text) {
+  std::vector<llm::ChatMessage> messages;
+  if (!args.system.empty()) messages.push_back({"system", args.system});
+  messages.push_back({"user", text});
+  return messages;
+}
+
 // One prompt, answered.
 int answer_prompt(const GenerateArgs& args, const std::string& text) {
   Session session(args, false);
-  std::vector<llm::TokenId> prompt;
-  if (args.chat) {
-    std::vector<llm::ChatMessage> messages;
-    if (!args.system.empty()) messages.push_back({"system", args.system});
-    messages.push_back({"user", text});
-    prompt = session.chat_prompt(messages);
-  } else {
-    prompt = session.text_prompt(text);
-  }
+  const std::vector<llm::TokenId> prompt = args.chat ? session.chat_prompt(opening(args, text)) : session.text_prompt(text);
   session.check_fits(prompt.size());
   session.load();
+  const DeferInterrupt defer(true);
   const llm::Generated g = session.answer(prompt, !args.common.json);
   if (args.common.json) {
     session.print_json(g);
@@ -75,16 +68,16 @@ int run_generate(GenerateArgs& args) {
   if (!given && !args.chat && terminal)
     usage("a prompt is required: --prompt TEXT, --prompt-file FILE or standard input, or --chat for a conversation");
   if (!given && terminal) {
-    const DeferInterrupt defer(true);
     Session session(args, true);
-    session.chat_prompt({{"user", "."}});  // a template that cannot be used is said before the weights are read
+    session.chat_prompt(opening(args, "."));  // a template that cannot be used is said before the weights are read
     session.load();
+    const DeferInterrupt defer(true);
     return converse(session, args.system, args.common.json);
   }
   std::string text = args.prompt;
   if (!args.has_prompt) text = read_text(given ? args.prompt_file : "-");
-  if (!given && text.empty()) usage("a prompt is required: --prompt TEXT, --prompt-file FILE or a text on standard input, which is empty");
-  const DeferInterrupt defer(true);
+  if (!given && text.empty())
+    usage("a prompt is required: --prompt TEXT, --prompt-file FILE or a text on standard input, which is empty");
   return answer_prompt(args, text);
 }
 
@@ -98,8 +91,8 @@ Command generate_command() {
           [](CLI::App& app) {
             auto args = std::make_shared<GenerateArgs>();
             args->which.add(app, "; behind it a prompt may stand");
-            CLI::Option* prompt =
-                add(app, "-p,--prompt", args->prompt, "TEXT", "text to continue, or with --chat to answer; else it is standard input");
+            CLI::Option* prompt = add(app, "-p,--prompt", args->prompt, "TEXT",
+                                      "text to continue, or with --chat to answer; else it is standard input");
             add(app, "--prompt-file", args->prompt_file, "FILE",
                 "the same from a file (-: standard input), without the end of its last line");
             add(app, "--chat", args->chat,

@@ -115,8 +115,10 @@ int run_inspect(InspectArgs args) {
   require(args.file, "FILE", "");
   args.file = input_path(args.file);
   if (looks_like_model(args.file)) return inspect_model(args.file, args.tensor, args.common.json);
+  io::MappedFile file = map_input(args.file);
+  const std::string name = is_stream_name(args.file) ? "standard input" : args.file;
+  if (holds_weights(file)) return inspect_weights(std::move(file), name, args.tensor, args.common.json);
   if (!args.tensor.empty()) usage("--tensor belongs to .safetensors files and models; ", args.file, " is none");
-  const io::MappedFile file = map_input(args.file);
   std::optional<Progress> progress(std::in_place, "inspect", 0, "");  // the checksum reads all of it
   const gradient::StreamInfo info = gradient::read_stream_info(file.bytes(), args.file);
   progress.reset();

@@ -1,11 +1,12 @@
 // tools: `kpd plan`, how many bytes a language model needs in each format and what holds it, before anything is downloaded or
-// loaded. Weights and cache are counted, not the activations of a step (a few MB).
+// loaded. Weights, cache and what the system needs are counted, not the activations of a step (some MB).
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -18,7 +19,10 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/io/weights.h"
+#include "kpd/llm/kv_cache.h"
 #include "kpd/llm/model_description.h"
+#include "model_options.h"
+#include "quant_mixes.h"
 
 namespace kpd::tool {
 namespace {
@@ -27,35 +31,32 @@ namespace fs = std::filesystem;
 
 struct PlanArgs {
   CommonOptions common;
-  std::string model, params, ctx, batch, memory;
+  ModelArgs which;
+  std::string model, params, ctx, batch, memory, system;
 };
 
-// Bits of a weight in a matrix; block formats with their scales.
-struct WeightFormat {
-  const char* name;
-  double bits;
-};
-constexpr std::array<WeightFormat, 6> kWeightFormats = {
-    {{"f32", 32}, {"bf16", 16}, {"q8_0", 8.5}, {"q4_1", 5}, {"q4_0", 4.5}, {"2 bits", 2}}};
-
-struct CacheFormat {
-  const char* name;
-  uint64_t value_bytes;
-};
-constexpr std::array<CacheFormat, 2> kCacheFormats = {{{"f32", 4}, {"f16", 2}}};
+constexpr std::array<const char*, 2> kCaches = {"f32", "f16"};
+constexpr double kSystemBytes = 1e9;  // of a machine or an accelerator about which nothing else is known
 
 struct Subject {
   std::string name;
-  double in_matrices = 0, others = 0;  // parameters; the others (norms, biases) stay f32 or as they are
+  double parameters = 0;
   std::optional<double> stored_bytes;  // of a model whose weights are here
   std::optional<llm::ModelDescription> description;
+  NetworkShape shape;     // the model's, or that of a model like it
+  const char* like = "";  // the name of that one
 };
 
 struct Memory {
   std::string name;
   double unit_bytes = 0;
   uint64_t units = 1;
+  double system_bytes = kSystemBytes;  // of each unit: what others need
   double bytes() const { return unit_bytes * static_cast<double>(units); }
+  double free_bytes() const { return std::max(unit_bytes - system_bytes, 0.0) * static_cast<double>(units); }
+  uint64_t units_for(double needed) const {
+    return static_cast<uint64_t>(std::ceil(needed / std::max(unit_bytes - system_bytes, 1.0)));
+  }
 };
 
 // "340B", "1.7B", "135M" or a plain number.
@@ -80,49 +81,66 @@ double parse_parameters(const std::string& text) {
   return std::round(value * factor);
 }
 
-// "80GB", "24GiB", "80GBx8".
-Memory parse_memory(const std::string& text) {
+// "80GB", "24GiB".
+double parse_size(const char* option, const std::string& text, const std::string& whole, const char* more) {
   struct Unit {
     std::string_view name;
     double bytes;
   };
   constexpr std::array<Unit, 6> kUnits = {
       {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}}};
-  Memory memory{text, 0, 1};
-  const size_t x = text.find('x');
-  const std::string one = text.substr(0, x);
-  if (x != std::string::npos) memory.units = parse_count("--memory", text.substr(x + 1), 1, 1 << 20);
   for (const Unit& unit : kUnits) {
-    if (!one.ends_with(unit.name)) continue;
-    memory.unit_bytes = parse_real("--memory", one.substr(0, one.size() - unit.name.size()), 1e-3, 1e9) * unit.bytes;
-    return memory;
+    if (text.ends_with(unit.name))
+      return parse_real(option, text.substr(0, text.size() - unit.name.size()), 0, 1e9) * unit.bytes;
   }
-  usage("--memory ", text, ": expected a size such as 80GB or 24GiB, or 80GBx8 for eight of them");
+  usage(option, " ", whole, ": expected a size such as 80GB or 24GiB", more);
 }
 
+// "80GB", "24GiB", "80GBx8".
+Memory parse_memory(const std::string& text) {
+  Memory memory{text};
+  const size_t x = text.find('x');
+  if (x != std::string::npos) memory.units = parse_count("--memory", text.substr(x + 1), 1, 1 << 20);
+  memory.unit_bytes = parse_size("--memory", text.substr(0, x), text, ", or 80GBx8 for eight of them");
+  return memory;
+}
+
+// The first number behind `key` in a file of the system.
+std::optional<double> number_in(const char* path, std::string_view key) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(key)) continue;
+    double value = 0;
+    if (std::sscanf(line.c_str() + key.size(), "%lf", &value) == 1) return value;
+  }
+  return std::nullopt;
+}
+
+// A container's limit counts as the machine's memory.
 Memory this_machine() {
-  return {"this machine", static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)), 1};
-}
-
-// Parameters that the description implies.
-void count_parameters(const llm::ModelDescription& d, Subject& subject) {
-  const auto real = [](size_t n) { return static_cast<double>(n); };
-  const double q = real(d.n_heads * d.head_dim), kv = real(d.n_kv_heads * d.head_dim), width = real(d.d_model);
-  const double mlp = real(d.d_ff), layers = real(d.n_layers);
-  subject.in_matrices = real(d.n_vocabulary) * width * (d.tied_head ? 1 : 2) + layers * width * (2 * q + 2 * kv + 3 * mlp);
-  double per_layer = width * ((d.pre_norms ? 2 : 0) + (d.post_norms ? 2 : 0));
-  if (d.qk_norm) per_layer += d.qk_norm_whole ? q + kv : 2 * real(d.head_dim);
-  if (d.qkv_bias) per_layer += q + 2 * kv;
-  if (d.o_bias) per_layer += width;
-  if (d.mlp_bias) per_layer += 2 * mlp + width;
-  subject.others = layers * per_layer + width;
-}
-
-void count_stored(const io::Weights& weights, Subject& subject) {
-  subject.stored_bytes = static_cast<double>(weights.bytes());
-  for (const io::WeightEntry& tensor : weights.tensors()) {
-    (tensor.shape.size() > 1 ? subject.in_matrices : subject.others) += static_cast<double>(tensor.count());
+  Memory memory{"this machine", static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE))};
+  const auto total = number_in("/proc/meminfo", "MemTotal:"), available = number_in("/proc/meminfo", "MemAvailable:");
+  if (total && available) memory.system_bytes = std::max(*total - *available, 0.0) * 1024;
+  for (const char* limit : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    const auto bytes = number_in(limit, "");
+    if (!bytes || *bytes <= 0 || *bytes >= memory.unit_bytes) continue;
+    memory.name = "this container";
+    memory.unit_bytes = *bytes;
   }
+  return memory;
+}
+
+// What many models look like, for a bare number of parameters.
+llm::ModelDescription like_llama(bool large) {
+  llm::ModelDescription d;
+  d.n_layers = large ? 80 : 32;
+  d.d_model = large ? 8192 : 4096;
+  d.n_heads = large ? 64 : 32;
+  d.n_kv_heads = 8;
+  d.head_dim = 128;
+  d.d_ff = large ? 28672 : 14336;
+  d.n_vocabulary = 128256;
+  return d;
 }
 
 llm::ModelDescription read_config(const std::string& path) {
@@ -134,71 +152,108 @@ Subject read_subject(const PlanArgs& args) {
   Subject subject;
   if (!args.params.empty()) {
     subject.name = args.params + " parameters";
-    subject.in_matrices = parse_parameters(args.params);
+    subject.parameters = parse_parameters(args.params);
+    const bool large = subject.parameters >= 25e9;
+    subject.like = large ? "Llama 3.1 70B" : "Llama 3.1 8B";
+    subject.shape = network_shape(like_llama(large));
     return subject;
   }
   subject.name = args.model;
   if (fs::path(args.model).extension() == ".json") {
     subject.description = read_config(args.model);
-    count_parameters(*subject.description, subject);
+  } else {
+    const io::Weights weights = io::Weights::open(args.model, {}, io::OtherTensors::kKeep);
+    subject.description = llm::describe_weights(weights);
+    subject.stored_bytes = static_cast<double>(weights.bytes());
+    for (const io::WeightEntry& tensor : weights.tensors()) subject.parameters += static_cast<double>(tensor.count());
+  }
+  if (!subject.description) {
+    subject.like = "Llama 3.1 8B";
+    subject.shape = network_shape(like_llama(false));
     return subject;
   }
-  const io::Weights weights = io::Weights::open(args.model);
-  subject.description = llm::describe_weights(weights);
-  count_stored(weights, subject);
+  subject.shape = network_shape(*subject.description);
+  if (!subject.stored_bytes)
+    subject.parameters = static_cast<double>(subject.shape.matrix_values() + subject.shape.other_values);
   return subject;
 }
 
-// Values of keys and values that one sequence of ctx tokens keeps: kpd's caches grow by blocks of 64 tokens and keep all of
-// them, in layers with a window too.
-double cache_values(const llm::ModelDescription& d, uint64_t ctx) {
-  const double tokens = static_cast<double>((ctx + 63) / 64 * 64);
-  return 2 * static_cast<double>(d.n_layers * d.n_kv_heads * d.head_dim) * tokens;
+// What kpd's cache holds of one sequence of ctx tokens when it is full. `windows`: what would be needed of it, if layers with a
+// sliding window kept that alone.
+double cache_bytes(const llm::ModelDescription& d, const char* kv, uint64_t ctx, bool windows = false) {
+  double bytes = 0;
+  for (size_t i = 0; i < d.n_layers; ++i) {
+    const size_t window = i < d.layers.size() ? d.layers[i].window : 0;
+    const llm::CacheLayer layer[] = {{d.n_kv_heads, d.head_dim, window}};
+    const uint64_t tokens = windows && window > 0 ? std::min<uint64_t>(ctx, window) : ctx;
+    bytes += static_cast<double>(llm::make_cache(kv, layer, tokens, 1)->capacity_bytes());
+  }
+  return bytes;
 }
 
-// What people have: one machine of a common size, or 80 GB accelerators.
+size_t windowed_layers(const llm::ModelDescription& d) {
+  return static_cast<size_t>(
+      std::count_if(d.layers.begin(), d.layers.end(), [](const auto& layer) { return layer.window > 0; }));
+}
+
+// What people have: one machine of a common size, or 80 GB accelerators. Something of each is the system's.
 std::string holds(double bytes) {
   constexpr std::array<uint32_t, 15> kCommon = {4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 192, 256, 512, 1024};
-  const auto accelerators = static_cast<uint64_t>(std::ceil(bytes / 80e9));
+  const auto accelerators = static_cast<uint64_t>(std::ceil(bytes / (80e9 - kSystemBytes)));
   const std::string several = accelerators <= 8 ? fmt::format("{} x 80 GB", accelerators)
                                                 : fmt::format("{} nodes of 8 x 80 GB", (accelerators + 7) / 8);
   for (const uint32_t size : kCommon) {
-    if (bytes <= size * 1e9) return fmt::format("{} GB", size) + (accelerators > 1 ? ", or " + several : "");
+    if (bytes <= size * 1e9 - kSystemBytes) return fmt::format("{} GB", size) + (accelerators > 1 ? ", or " + several : "");
   }
   return several;
 }
 
 struct Row {
   std::string name;
-  double bits = 0, bytes = 0, total = 0;
+  double bits = 0, bytes = 0, total = 0;  // total: with the cache
   bool fits = false;
   uint64_t units = 0;  // of the memory stated
 };
 
-std::vector<Row> weight_rows(const Subject& subject, double cache_bytes, const Memory& memory) {
+// Bytes of `subject` in a mix: those of its matrices, or as many bits a weight as a model like it has.
+double bytes_in(std::string_view mix, const Subject& subject) {
+  const auto values = static_cast<double>(subject.shape.matrix_values() + subject.shape.other_values);
+  if (subject.description) return static_cast<double>(mix_bytes(mix, subject.shape));
+  const double bits = mix == "F32"                    ? 32
+                      : mix == "F16" || mix == "BF16" ? 16
+                                                      : 8 * static_cast<double>(mix_bytes(mix, subject.shape)) / values;
+  return subject.parameters * bits / 8;
+}
+
+std::vector<Row> weight_rows(const Subject& subject, double cache, const Memory& memory) {
   std::vector<Row> rows;
-  const double parameters = subject.in_matrices + subject.others;
+  const double values = subject.description ? static_cast<double>(subject.shape.matrix_values() + subject.shape.other_values)
+                                            : subject.parameters;
   if (subject.stored_bytes)
-    rows.push_back({"as stored", 8 * *subject.stored_bytes / std::max(parameters, 1.0), *subject.stored_bytes});
-  for (const WeightFormat& format : kWeightFormats) {
-    const double bytes = (subject.in_matrices * format.bits + subject.others * std::min(32.0, std::max(format.bits, 16.0))) / 8;
-    rows.push_back({format.name, format.bits, bytes});
+    rows.push_back({"as stored", 8 * *subject.stored_bytes / std::max(subject.parameters, 1.0), *subject.stored_bytes});
+  for (const std::string_view mix : mix_names()) {
+    const double bytes = bytes_in(mix, subject);
+    rows.push_back({std::string(mix), 8 * bytes / std::max(values, 1.0), bytes});
   }
+  const double others = subject.description ? static_cast<double>(subject.shape.other_values) : 0;
+  rows.push_back({"2 bits", 2, ((values - others) * 2 + others * 16) / 8});
   for (Row& row : rows) {
-    row.total = row.bytes + cache_bytes;
-    row.fits = row.total <= memory.bytes();
-    row.units = static_cast<uint64_t>(std::ceil(row.total / memory.unit_bytes));
+    row.total = row.bytes + cache;
+    row.fits = row.total <= memory.free_bytes();
+    row.units = memory.units_for(row.total);
   }
   return rows;
 }
 
 nlohmann::ordered_json to_json(const Subject& subject, const std::vector<Row>& rows, const Memory& memory, uint64_t ctx,
                                uint64_t batch) {
-  nlohmann::ordered_json object = {{"model", subject.name},
-                                   {"parameters", subject.in_matrices + subject.others},
-                                   {"ctx", ctx},
-                                   {"batch", batch},
-                                   {"memory", {{"name", memory.name}, {"bytes", memory.bytes()}, {"units", memory.units}}}};
+  nlohmann::ordered_json object = {
+      {"model", subject.name},
+      {"parameters", subject.parameters},
+      {"ctx", ctx},
+      {"batch", batch},
+      {"memory",
+       {{"name", memory.name}, {"bytes", memory.bytes()}, {"units", memory.units}, {"system_bytes", memory.system_bytes}}}};
   object["weights"] = nlohmann::ordered_json::array();
   for (const Row& row : rows) {
     object["weights"].push_back({{"format", row.name},
@@ -211,9 +266,13 @@ nlohmann::ordered_json to_json(const Subject& subject, const std::vector<Row>& r
   }
   object["caches"] = nlohmann::ordered_json::array();
   if (!subject.description) return object;
-  for (const CacheFormat& format : kCacheFormats) {
-    const double one = cache_values(*subject.description, ctx) * static_cast<double>(format.value_bytes);
-    object["caches"].push_back({{"kv", format.name}, {"bytes", one * static_cast<double>(batch)}, {"bytes_per_sequence", one}});
+  for (const char* kv : kCaches) {
+    const double one = cache_bytes(*subject.description, kv, ctx);
+    object["caches"].push_back(
+        {{"kv", kv},
+         {"bytes", one * static_cast<double>(batch)},
+         {"bytes_per_sequence", one},
+         {"bytes_in_windows", cache_bytes(*subject.description, kv, ctx, true) * static_cast<double>(batch)}});
   }
   return object;
 }
@@ -224,19 +283,25 @@ std::string size_text(double bytes) {
                      bytes / (large ? 0x1p30 : 0x1p20), large ? "GiB" : "MiB");
 }
 
+void print_caches(const llm::ModelDescription& d, uint64_t ctx, uint64_t batch) {
+  fmt::print("cache of keys and values, {} x {} tokens\n", batch, ctx);
+  const auto sequences = static_cast<double>(batch);
+  for (const char* kv : kCaches) fmt::print("  {:<10} {}\n", kv, size_text(cache_bytes(d, kv, ctx) * sequences));
+  if (const size_t n = windowed_layers(d); n > 0)
+    fmt::print("  {} of {} layers see a sliding window only; kpd keeps all of them whole (windows alone: {} in f16)\n", n,
+               d.n_layers, size_text(cache_bytes(d, "f16", ctx, true) * sequences));
+}
+
 void print_text(const Subject& subject, const std::vector<Row>& rows, const Memory& memory, uint64_t ctx, uint64_t batch) {
-  fmt::print("{}: {:.4g} parameters; memory: {}, {}\n", subject.name, subject.in_matrices + subject.others, memory.name,
-             size_text(memory.bytes()));
+  fmt::print("{}: {:.4g} parameters; memory: {}, {}, of which the system has {}{}\n", subject.name, subject.parameters,
+             memory.name, size_text(memory.bytes()), size_text(memory.system_bytes), memory.units > 1 ? " in each" : "");
   if (subject.description) {
-    fmt::print("cache of keys and values, {} x {} tokens\n", batch, ctx);
-    for (const CacheFormat& format : kCacheFormats) {
-      const double one = cache_values(*subject.description, ctx) * static_cast<double>(format.value_bytes);
-      fmt::print("  {:<10} {}\n", format.name, size_text(one * static_cast<double>(batch)));
-    }
+    print_caches(*subject.description, ctx, batch);
   } else {
     fmt::print("the cache is not counted: a number of parameters does not tell it, a config.json does\n");
   }
-  fmt::print("weights{}\n", subject.description ? " (the last columns with the f16 cache)" : "");
+  fmt::print("weights{}{}\n", subject.description ? " (the last columns with the f16 cache and the system)" : "",
+             *subject.like != 0 ? fmt::format(" (mixes as of {}; the last columns with the system)", subject.like) : "");
   for (const Row& row : rows) {
     const std::string verdict = row.fits           ? "fits"
                                 : memory.units > 1 ? fmt::format("does not fit: {} needed", row.units)
@@ -246,14 +311,16 @@ void print_text(const Subject& subject, const std::vector<Row>& rows, const Memo
   }
 }
 
-int run_plan(const PlanArgs& args) {
+int run_plan(PlanArgs& args) {
+  if (!args.which.words.empty() || !args.which.named.empty()) args.model = args.which.model();
   if (args.model.empty() == args.params.empty()) usage("give either MODEL (a model or its config.json) or --params N");
   const uint64_t batch = args.batch.empty() ? 1 : parse_count("--batch", args.batch, 1, 1 << 20);
   const uint64_t given_ctx = args.ctx.empty() ? 0 : parse_count("--ctx", args.ctx, 1, 1 << 30);
-  const Memory memory = args.memory.empty() ? this_machine() : parse_memory(args.memory);
+  Memory memory = args.memory.empty() ? this_machine() : parse_memory(args.memory);
+  if (!args.system.empty()) memory.system_bytes = parse_size("--system", args.system, args.system, "");
   const Subject subject = read_subject(args);
   const uint64_t ctx = given_ctx > 0 ? given_ctx : subject.description ? subject.description->max_context : 0;
-  const double cache = subject.description ? cache_values(*subject.description, ctx) * 2 * static_cast<double>(batch) : 0.0;
+  const double cache = subject.description ? cache_bytes(*subject.description, "f16", ctx) * static_cast<double>(batch) : 0.0;
   const std::vector<Row> rows = weight_rows(subject, cache, memory);
   if (args.common.json) {
     fmt::print(
@@ -273,11 +340,14 @@ Command plan_command() {
           {"kpd plan MODEL.gguf --ctx 2048 --batch 8", "kpd plan --params 340B --memory 80GBx8"},
           [](CLI::App& app) {
             auto args = std::make_shared<PlanArgs>();
-            add_positional(app, "MODEL", args->model, "GGUF file, Hugging Face folder, or a config.json alone");
+            args->which.add(app, ", or a config.json alone");
             add(app, "--params", args->params, "N", "instead of MODEL: a number of parameters (340B, 1.7B, 135M)");
-            add(app, "--ctx", args->ctx, "N", "tokens of each sequence in the cache (default: what the model was trained for)");
+            add(app, "-c,--ctx", args->ctx, "N",
+                "tokens of each sequence in the cache (default: what the model was trained for)");
             add(app, "--batch", args->batch, "B", "sequences at once (default 1)");
             add(app, "--memory", args->memory, "SIZE", "80GB, 24GiB, 80GBx8 (default: this machine's memory)");
+            add(app, "--system", args->system, "SIZE",
+                "of that memory, or of each of several, what the system needs (default 1GB; of this machine what is in use)");
             args->common.add_json(app);
             return [args] { return run_plan(*args); };
           }};

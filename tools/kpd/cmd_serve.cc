@@ -23,10 +23,11 @@ namespace {
 
 struct ServeArgs {
   CommonOptions common;
+  ModelArgs which;
   ModelOptions model;
   AccessOptions access;
   ChatArgs templates;
-  std::string path, host, port, ctx, parallel, max_queue, timeout, kv, name;
+  std::string path, host, port, ctx, parallel, max_queue, timeout, kv, cache_ram, name;
   bool log = false;
 };
 
@@ -38,16 +39,9 @@ llm::SchedulerOptions scheduler_options(const ServeArgs& args) {
   o.max_queue = parse_count("--max-queue", args.max_queue.empty() ? "256" : args.max_queue, 0, 1 << 16);
   o.chunk = args.model.chunk();
   o.cache = args.kv.empty() ? "f16" : args.kv;
+  o.kept_bytes = parse_count("--cache-ram", args.cache_ram.empty() ? "1024" : args.cache_ram, 0, uint64_t{1} << 24) << 20;
   as_usage("--kv", [&] { return llm::make_cache(o.cache, {}, 1, 1); });
   return o;
-}
-
-// A request's silence about sampling means what the model's own configuration asks for, and else OpenAI's temperature of 1.
-llm::SamplingOptions default_sampling(const std::string& path) {
-  llm::SamplingOptions o;
-  o.temperature = 1;
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored) ? llm::sampling_of_folder(path, o) : o;
 }
 
 // SIGTERM is how a server is told to end: that it did is no failure.
@@ -80,8 +74,9 @@ auto unless_interrupted(HttpServer& http, const Work& work) {
   std::packaged_task<decltype(work())()> task(work);
   auto result = task.get_future();
   std::thread thread(std::move(task));
-  while (result.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
-    if (!interrupted()) continue;
+  while (result.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready && !interrupted()) {
+  }
+  if (interrupted()) {
     http.stop();
     std::_Exit(exit_of_signal());
   }
@@ -97,6 +92,7 @@ struct Serving {
         scheduler(std::move(model.model), tokenizer, options),
         service{scheduler, tokenizer} {}
 
+  llm::SamplingDefaults sampling;  // where a request says nothing
   llm::Tokenizer tokenizer;
   uint64_t model_bytes;
   llm::Scheduler scheduler;
@@ -104,19 +100,26 @@ struct Serving {
 };
 
 std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& options, int threads) {
-  LoadedModel loaded = load_model(args.path, args.model.arithmetic(llm::Arithmetic::kFast), threads);
+  OpenedModel opened = open_model(args.path);
+  llm::SamplingDefaults sampling = llm::sampling_defaults(args.path, opened.weights.gguf().get());
+  LoadedModel loaded = load_model(std::move(opened), args.model.arithmetic(llm::Arithmetic::kFast), threads);
   const size_t trained = loaded.model.description().max_context;
   if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
   if (options.context > trained)
     say("note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
-  return std::make_unique<Serving>(std::move(loaded), options);
+  auto serving = std::make_unique<Serving>(std::move(loaded), options);
+  serving->sampling = std::move(sampling);
+  return serving;
 }
 
 void announce(const ServeArgs& args, const Serving& serving, const llm::SchedulerOptions& options, const std::string& host,
               int port) {
-  const double mib = static_cast<double>(serving.scheduler.stats().cache_capacity_bytes) / (1024.0 * 1024.0);
-  say("cache of keys and values: {:.1f} MiB when full ({}, {} x {} tokens)\n", mib, options.cache, options.n_slots,
-      options.context);
+  say("cache of keys and values: {} when full ({}, {} x {} tokens, and up to {} MiB of earlier conversations: --cache-ram)\n",
+      binary_size(serving.scheduler.stats().cache_capacity_bytes), options.cache, options.n_slots, options.context,
+      options.kept_bytes >> 20);
+  say("sampling, where a request says nothing: {}\n", serving.sampling.text());
+  if (!serving.sampling.ignored.empty())
+    say("note: the model's files ask for {}, which kpd does not do\n", serving.sampling.ignored);
   if (!is_loopback(host) && serving.service.api_keys.empty())
     say("note: {} can be reached by others and no key is needed (--api-key-file, --api-key)\n", host);
   if (is_loopback(host) && serving.service.api_keys.empty() &&
@@ -127,8 +130,8 @@ void announce(const ServeArgs& args, const Serving& serving, const llm::Schedule
       serving.service.model, in_url(host), port, in_url(host), port, options.n_slots, options.context);
 }
 
-int run_serve(const ServeArgs& args) {
-  if (args.path.empty()) usage("MODEL is required: a GGUF file or a Hugging Face folder");
+int run_serve(ServeArgs& args) {
+  args.path = args.which.model();
   const std::vector<std::string> keys = read_keys(args.access);
   const std::string host = args.host.empty() ? "127.0.0.1" : args.host;
   const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
@@ -156,7 +159,7 @@ int run_serve(const ServeArgs& args) {
   service.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   service.model_bytes = serving->model_bytes;
-  service.sampling = default_sampling(args.path);
+  service.sampling = serving->sampling.options;
   service.timeout_seconds = timeout;
   service.max_requests = options.n_slots + options.max_queue;
   service.api_keys = keys;
@@ -177,39 +180,42 @@ int run_serve(const ServeArgs& args) {
 }  // namespace
 
 Command serve_command() {
-  return {"serve",
-          "answer OpenAI's HTTP interface with a language model",
-          {"kpd serve MODEL.gguf --port 8080 --parallel 4"},
-          [](CLI::App& app) {
-            auto args = std::make_shared<ServeArgs>();
-            add_positional(app, "MODEL", args->path, "GGUF file or Hugging Face folder");
-            add(app, "--host", args->host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)");
-            add(app, "--allowed-host", args->access.allowed_hosts, "NAME",
-                "what requests may call this server beside localhost and --host, behind a proxy (may be given several times)");
-            add(app, "--cors-origin", args->access.origins, "SITE",
-                "site whose pages may use this server, as https://chat.example; *: all (may be given several times)");
-            add(app, "--port", args->port, "N", "port (default 8080; 0: any that is free)");
-            add(app, "--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
-            add(app, "--parallel", args->parallel, "N", "requests computed at once (default 4)");
-            add(app, "--max-queue", args->max_queue, "N", "requests that may wait (default 256); more are refused with 503");
-            add(app, "--timeout", args->timeout, "S", "seconds without a token until a request is given up (default 600)");
-            CLI::Option* key =
-                add(app, "--api-key", args->access.key, "KEY",
-                    "refuse requests without this key; other users of the machine see it, so rather the next, or KPD_API_KEY");
-            CLI::Option* key_file = add(app, "--api-key-file", args->access.key_file, "FILE", "keys, one a line; each opens");
-            add(app, "--log", args->log, "a line on stderr for each request");
-            add(app, "--name", args->name, "TEXT", "the model's name for clients (default: the file's)");
-            args->templates.add_options(app);
-            add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");
-            args->model.add_arithmetic(app, "fast");
-            args->model.add_chunk(app);
-            args->common.add_threads(app);
-            return [args, key, key_file] {
-              args->access.has_key = was_given(key);
-              args->access.has_key_file = was_given(key_file);
-              return run_serve(*args);
-            };
-          }};
+  return {
+      "serve",
+      "answer OpenAI's HTTP interface with a language model",
+      {"kpd serve MODEL.gguf --port 8080 --parallel 4"},
+      [](CLI::App& app) {
+        auto args = std::make_shared<ServeArgs>();
+        args->which.add(app);
+        add(app, "--host", args->host, "ADDRESS", "where to listen (default 127.0.0.1: this machine alone)");
+        add(app, "--allowed-host", args->access.allowed_hosts, "NAME",
+            "what requests may call this server beside localhost and --host, behind a proxy (may be given several times)");
+        add(app, "--cors-origin", args->access.origins, "SITE",
+            "site whose pages may use this server, as https://chat.example; *: all (may be given several times)");
+        add(app, "--port", args->port, "N", "port (default 8080; 0: any that is free)");
+        add(app, "-c,--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
+        add(app, "--parallel", args->parallel, "N", "requests computed at once (default 4)");
+        add(app, "--max-queue", args->max_queue, "N", "requests that may wait (default 256); more are refused with 503");
+        add(app, "--timeout", args->timeout, "S", "seconds without a token until a request is given up (default 600)");
+        CLI::Option* key =
+            add(app, "--api-key", args->access.key, "KEY",
+                "refuse requests without this key; other users of the machine see it, so rather the next, or KPD_API_KEY");
+        CLI::Option* key_file = add(app, "--api-key-file", args->access.key_file, "FILE", "keys, one a line; each opens");
+        add(app, "--log", args->log, "a line on stderr for each request");
+        add(app, "--name", args->name, "TEXT", "the model's name for clients (default: the file's)");
+        args->templates.add_options(app);
+        add(app, "--cache-ram", args->cache_ram, "MIB",
+            "memory for conversations that no slot holds any more, so that they go on without being read again (default 1024)");
+        add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");
+        args->model.add_arithmetic(app, "fast");
+        args->model.add_chunk(app);
+        args->common.add_threads(app);
+        return [args, key, key_file] {
+          args->access.has_key = was_given(key);
+          args->access.has_key_file = was_given(key_file);
+          return run_serve(*args);
+        };
+      }};
 }
 
 }  // namespace kpd::tool

@@ -2,6 +2,7 @@
 #include "eval_task.h"
 
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -162,13 +163,13 @@ int run_tasks(const TaskArgs& args, const std::vector<std::string>& models, cons
   for (const std::string& path : models) {
     LoadedModel loaded = load_model(path, arithmetic, threads);
     for (const std::string& cache : specs) {
-      Progress progress("eval", items.size(), "items");
+      std::optional<Progress> progress(std::in_place, "eval", items.size(), "items");
       const llm::TaskResult result =
           llm::run_task(loaded.model, loaded.tokenizer, task, items, {.chunk = chunk, .cache = cache}, [&](size_t) {
-            progress.tick();
+            progress->tick();
             return !interrupted();
           });
-      progress.clear();
+      progress.reset();
       if (common.json) {
         fmt::print("{}\n", to_json(path, task, result, cache, loaded, args.items).dump());
       } else if (format != Format::kText) {

@@ -27,30 +27,55 @@ double per_second(size_t n, double seconds) { return seconds > 0 ? static_cast<d
 // The time between tokens: the first is there when the prompt is read.
 double decode_speed(const llm::Generated& g) { return per_second(g.tokens > 0 ? g.tokens - 1 : 0, g.decode_seconds); }
 
-// What generate() tells while it reads a prompt and while it answers.
+// What generate() and the model tell while a prompt is read and answered. An answer that is not printed as it comes has a line
+// of progress too.
 class Listener {
  public:
-  Listener(size_t prompt_tokens, size_t chunk, bool print)
-      : chunk_(chunk), unread_(prompt_tokens), print_(print), progress_(std::in_place, "prompt", prompt_tokens, "tokens") {}
+  Listener(size_t prompt_tokens, size_t max_tokens, bool print)
+      : unread_(prompt_tokens),
+        max_tokens_(max_tokens),
+        print_(print),
+        progress_(std::in_place, "prompt", prompt_tokens, "tokens") {}
+
+  // A layer of a step of n_rows tokens begins. Steps of a prompt take long: what has begun counts by its layers, and Ctrl-C
+  // does not wait for its end.
+  void begin_layer(size_t layer, size_t n_layers, size_t n_rows) {
+    if (unread_ == 0) return;
+    if (interrupted()) fail(ErrorCode::kCancelled, "interrupted");
+    step_ = n_rows;
+    const size_t done = n_rows * layer / n_layers;
+    if (done > counted_) progress_->tick(done - counted_);
+    counted_ = done;
+  }
 
   bool hear(std::string_view text) {
-    // Until the prompt is read, a call without text is a chunk read.
+    // Until the prompt is read, a call without text is the end of a step.
     if (text.empty() && unread_ > 0) {
-      const size_t n = std::min(chunk_, unread_);
+      const size_t n = std::min(step_, unread_);
+      progress_->tick(n - std::min(counted_, n));
       unread_ -= n;
-      progress_->tick(n);
-    } else if (progress_) {
-      progress_.reset();  // removes its line
+      counted_ = 0;
+    } else {
+      hear_token(text);
     }
-    if (print_ && !text.empty())
-      failed_ = std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
     return !failed_ && !interrupted();
   }
   bool failed() const { return failed_; }
 
  private:
-  size_t chunk_, unread_;
-  bool print_, failed_ = false;
+  void hear_token(std::string_view text) {
+    if (!answers_) {
+      answers_ = true;
+      progress_.reset();  // removes its line
+      if (!print_) progress_.emplace("answer", max_tokens_, "tokens");
+    }
+    if (progress_) progress_->tick();
+    if (print_ && !text.empty())
+      failed_ = std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
+  }
+
+  size_t unread_, max_tokens_, step_ = 0, counted_ = 0;
+  bool print_, answers_ = false, failed_ = false;
   std::optional<Progress> progress_;
 };
 
@@ -75,20 +100,22 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   options_.context = asked != 0 ? asked : std::min<size_t>(trained, 8192);
   // A conversation's answer is stopped by who reads it; one that goes into a file has to end by itself.
   options_.max_tokens = asked_tokens != 0 ? asked_tokens : conversation ? options_.context : 256;
-  const Sampling sampling = choose_sampling(args.sampling, *opened_, args.common);
-  options_.sampling = sampling.options;
-  fmt::print(stderr, "{}\n", sampling.line);
-  if (options_.context > trained)
-    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options_.context, trained);
+  Sampling sampling = choose_sampling(args.sampling, *opened_, args.common);
+  options_.sampling = std::move(sampling.options);
+  sampling_line_ = std::move(sampling.line);
 }
 
 void Session::load() {
   const std::string kv = args_.kv.empty() ? "f16" : args_.kv;
+  const size_t trained = opened_->description.max_context;
+  fmt::print(stderr, "{}\n", sampling_line_);
+  if (options_.context > trained)
+    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options_.context, trained);
   loaded_ = load_model(std::move(*opened_), args_.model.arithmetic(llm::Arithmetic::kFast), args_.common.threads());
   opened_.reset();
   cache_ = loaded_->model.make_cache(kv, options_.context);
   fmt::print(stderr, "cache of keys and values: {}, {} tokens, {} when full\n", kv, options_.context,
-             binary_size(llm::cache_bytes(kv, cache_->layers(), options_.context)));
+             binary_size(cache_->capacity_bytes()));
   // Answers go on from one another: the cache keeps what the first of them rotated.
   if (conversation_) loaded_->model.set_planned_context(options_.context);
 }
@@ -112,10 +139,28 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
   cache_->crop(0, same);
   held_.resize(same);
   const auto rest = std::span(prompt).subspan(same);
-  Listener listener(rest.size(), options_.chunk, print);
-  llm::Generated g = llm::generate(loaded_->model, loaded_->tokenizer, *cache_, 0, rest, options_,
-                                   [&listener](std::string_view text) { return listener.hear(text); });
+  // A seed's numbers are drawn once, whatever is asked again after /clear or when turns were dropped.
+  const uint64_t first_draw = std::max<uint64_t>(prompt.size(), next_draw_);
+  options_.held = std::span(prompt).first(same);
+  options_.first_draw = first_draw;
+  Listener listener(rest.size(), options_.max_tokens, print);
+  llm::Generated g;
+  g.prompt_tokens = rest.size();
+  g.reason = llm::FinishReason::kCancelled;
+  const size_t n_layers = loaded_->model.description().n_layers;
+  loaded_->model.set_tap([&](size_t layer, llm::LinearSite site, const float*, size_t n_rows, size_t) {
+    if (site == llm::LinearSite::kQkv) listener.begin_layer(layer, n_layers, n_rows);
+  });
+  try {
+    g = llm::generate(loaded_->model, loaded_->tokenizer, *cache_, 0, rest, options_,
+                      [&listener](std::string_view text) { return listener.hear(text); });
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kCancelled) throw;
+  }
+  loaded_->model.set_tap({});
   stdout_failed_ = listener.failed();
+  options_.held = {};
+  next_draw_ = first_draw + g.tokens + 1;
   held_ = prompt;
   held_.insert(held_.end(), g.token_ids.begin(), g.token_ids.end());
   // A shifted context no longer holds the conversation's start.

@@ -1,5 +1,5 @@
-// tools: a model that answers: its files, its chat template, the cache and what the cache holds. `kpd generate` opens one, for a
-// prompt or a conversation.
+// tools: a model that answers: its files, its chat template, the cache and what the cache holds. `kpd generate` opens one, for
+// a prompt or a conversation.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,9 @@ struct GenerateArgs {
 // Built in two steps: all that can be wrong with files and options is said before load() lays the weights out.
 class Session {
  public:
-  // Opens the files, chooses context and sampling and says on stderr which.
+  // Opens the files, chooses context and sampling.
   explicit Session(const GenerateArgs& args, bool conversation);
+  // Says on stderr what was chosen, loads and makes the cache.
   void load();
 
   std::vector<llm::TokenId> text_prompt(const std::string& text) const { return tokenizer().encode(text); }
@@ -61,7 +62,9 @@ class Session {
   std::optional<LoadedModel> loaded_;
   llm::GenerateOptions options_;
   std::unique_ptr<llm::KvCache> cache_;
-  std::vector<llm::TokenId> held_;
+  std::vector<llm::TokenId> held_;  // of the sequence in the cache
+  uint64_t next_draw_ = 0;          // the first random number that no answer has drawn yet
+  std::string sampling_line_;
   const bool conversation_;
   bool stdout_failed_ = false;
 };

@@ -72,6 +72,7 @@ void Connection::receive() {
   sent_ = 0;
   sent_all_ = true;
   blocked_.store(0);
+  cut_.store(false);  // it was meant for the request before
   try {
     request_ = reader_.next();
     for_library_ = request_.method + " " + request_.target + (request_.old ? " HTTP/1.0\r\n\r\n" : " HTTP/1.1\r\n\r\n");

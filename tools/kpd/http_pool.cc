@@ -49,6 +49,7 @@ HttpPool::HttpPool(const HttpLimits& limits, const std::atomic<bool>& stopping, 
       answer_(std::move(answer)),
       max_open_(room_for(limits.connections + kIdle)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  working_.reserve(limits.connections);
   if (epoll_ < 0) fail(ErrorCode::kIo, "cannot wait for connections: ", std::generic_category().message(errno));
 }
 
@@ -100,14 +101,16 @@ int HttpPool::take(int listener) {
     }
     const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket >= 0) {
+      std::unique_ptr<Connection> connection;
       try {
-        std::unique_ptr<Connection> connection = make_(socket);
-        const std::lock_guard lock(mutex_);
-        ++n_open_;
-        make_idle({std::move(connection), ++order_, Clock::now() + std::chrono::seconds(limits_.keep_alive_seconds)});
+        connection = make_(socket);
       } catch (const std::bad_alloc&) {
-        // A moment without memory is this client's alone.
+        close(socket);  // a moment without memory is this client's alone, here and below
+        continue;
       }
+      const std::lock_guard lock(mutex_);
+      ++n_open_;
+      make_idle({std::move(connection), ++order_, Clock::now() + std::chrono::seconds(limits_.keep_alive_seconds)});
       continue;
     }
     if (is_lasting(errno)) return errno;
@@ -143,16 +146,30 @@ void HttpPool::make_idle(Held held) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT;
   event.data.fd = socket;
-  if (closing_ || epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) != 0) {
-    --n_open_;
-    return;
+  try {
+    Held& place = idle_[socket];
+    if (!closing_ && epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0) {
+      place = std::move(held);
+      return;
+    }
+    idle_.erase(socket);
+  } catch (const std::bad_alloc&) {
   }
-  idle_[socket] = std::move(held);
+  --n_open_;
 }
 
 void HttpPool::make_ready(Held held) {
   held.order = ++order_;
-  ready_[held.connection->client()].push_back(std::move(held));
+  const std::string& name = held.connection->client();
+  Clients::iterator client = clients_.end();
+  try {
+    client = clients_.try_emplace(name).first;
+    client->second.ready.push_back(std::move(held));
+  } catch (const std::bad_alloc&) {
+    --n_open_;
+    if (client != clients_.end() && client->second.ready.empty() && client->second.n_working == 0) clients_.erase(client);
+    return;
+  }
   ++n_ready_;
   hire();
   wake_.notify_one();
@@ -175,11 +192,10 @@ void HttpPool::hire() {
 void HttpPool::relieve() {
   if (n_ready_ == 0 || n_free_ > 0) return;
   size_t most = 0;
-  for (const auto& [client, n] : n_working_) most = std::max(most, n);
+  for (const auto& [name, client] : clients_) most = std::max(most, client.n_working);
   std::vector<std::pair<std::chrono::milliseconds, Connection*>> stalled;
   for (Connection* c : working_) {
-    const auto it = n_working_.find(c->client());
-    if (it == n_working_.end() || it->second != most || c->is_cut()) continue;
+    if (clients_.at(c->client()).n_working != most || c->is_cut()) continue;
     if (const auto blocked = c->blocked(); blocked >= kPatience) stalled.emplace_back(blocked, c);
   }
   const size_t n = std::min(n_ready_, stalled.size());
@@ -192,23 +208,15 @@ void HttpPool::drop_expired() {
   n_open_ -= std::erase_if(idle_, [&](const auto& entry) { return entry.second.until < now; });
 }
 
-// Of the clients with the fewest threads the connection that waits longest.
-HttpPool::Held HttpPool::next() {
-  auto chosen = ready_.end();
-  size_t fewest = 0;
-  for (auto it = ready_.begin(); it != ready_.end(); ++it) {
-    const auto count = n_working_.find(it->first);
-    const size_t n = count == n_working_.end() ? 0 : count->second;
-    const bool first = chosen == ready_.end() || n < fewest;
-    if (!first && (n > fewest || it->second.front().order > chosen->second.front().order)) continue;
-    fewest = n;
-    chosen = it;
+// Of the clients with the fewest threads that whose connection has waited longest.
+HttpPool::Clients::iterator HttpPool::next() {
+  auto chosen = clients_.end();
+  for (auto it = clients_.begin(); it != clients_.end(); ++it) {
+    if (it->second.ready.empty()) continue;
+    const auto rank = [](const Client& c) { return std::pair(c.n_working, c.ready.front().order); };
+    if (chosen == clients_.end() || rank(it->second) < rank(chosen->second)) chosen = it;
   }
-  Held held = std::move(chosen->second.front());
-  chosen->second.pop_front();
-  if (chosen->second.empty()) ready_.erase(chosen);
-  --n_ready_;
-  return held;
+  return chosen;
 }
 
 void HttpPool::work() {
@@ -216,25 +224,27 @@ void HttpPool::work() {
   for (;;) {
     wake_.wait(lock, [&] { return n_ready_ > 0 || closing_; });
     if (n_ready_ == 0) return;
-    Held held = next();
-    Connection& connection = *held.connection;
+    const auto client = next();
+    Held held = std::move(client->second.ready.front());
+    client->second.ready.pop_front();
+    --n_ready_;
     bool goes_on = !closing_ || Clock::now() < ready_until_;
     if (goes_on) {
       --n_free_;
-      working_.push_back(&connection);
-      ++n_working_[connection.client()];
+      ++client->second.n_working;
+      working_.push_back(held.connection.get());
       lock.unlock();
-      goes_on = answer_(connection);
+      goes_on = answer_(*held.connection);
       lock.lock();
       ++n_free_;
-      std::erase(working_, &connection);
-      const auto count = n_working_.find(connection.client());
-      if (--count->second == 0) n_working_.erase(count);
+      std::erase(working_, held.connection.get());
+      --client->second.n_working;
     }
+    if (client->second.n_working == 0 && client->second.ready.empty()) clients_.erase(client);
     if (!goes_on) {
       --n_open_;
       held.connection.reset();
-    } else if (connection.has_bytes()) {
+    } else if (held.connection->has_bytes()) {
       make_ready(std::move(held));  // behind the others: a client that sends many at once takes its turn
     } else {
       held.order = ++order_;

@@ -41,6 +41,12 @@ class HttpPool {
     uint64_t order = 0;       // of their coming to wait
     Clock::time_point until;  // an idle one's end
   };
+  // With connections that wait for a thread or have one.
+  struct Client {
+    std::deque<Held> ready;
+    size_t n_working = 0;
+  };
+  using Clients = std::map<std::string, Client>;
 
   int take(int listener);
   bool make_room();
@@ -49,7 +55,7 @@ class HttpPool {
   void hire();
   void relieve();
   void drop_expired();
-  Held next();
+  Clients::iterator next();
   void work();
   void finish();
 
@@ -61,10 +67,9 @@ class HttpPool {
   int epoll_ = -1;
   std::mutex mutex_;  // of all that follows
   std::condition_variable wake_;
-  std::unordered_map<int, Held> idle_;             // by socket
-  std::map<std::string, std::deque<Held>> ready_;  // by client, none empty
+  std::unordered_map<int, Held> idle_;  // by socket
+  Clients clients_;                     // by address
   std::vector<Connection*> working_;
-  std::map<std::string, size_t> n_working_;  // by client, none 0
   size_t n_open_ = 0, n_ready_ = 0, n_free_ = 0;
   uint64_t order_ = 0;
   bool closing_ = false;

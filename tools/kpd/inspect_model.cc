@@ -138,7 +138,8 @@ Json model_json(const std::string& path, const io::Weights& weights, const Overv
                            {"bos", id_json(*tokenizer, tokenizer->bos())},
                            {"eos", id_json(*tokenizer, tokenizer->eos())},
                            {"adds_bos", tokenizer->adds_bos()},
-                           {"chat_template", !tokenizer->chat_template().empty()}};
+                           {"chat_template", !tokenizer->chat_template().empty()},
+                           {"notes", Json(std::vector<std::string>(tokenizer->notes().begin(), tokenizer->notes().end()))}};
   }
   object["tensors"] = Json::array();
   for (const Shown& tensor : shown(weights)) {
@@ -169,6 +170,7 @@ void print_model(const std::string& path, const io::Weights& weights, const Over
     fmt::print("tokenizer of {} tokens, BOS {}{}, EOS {}, {}\n", tokenizer->vocabulary_size(), token(tokenizer->bos()),
                tokenizer->adds_bos() ? " (put first)" : "", token(tokenizer->eos()),
                tokenizer->chat_template().empty() ? "no chat template" : "a chat template");
+    for (const std::string& note : tokenizer->notes()) fmt::print("note: {}\n", note);
   } else if (o.description) {
     fmt::print("no tokenizer\n");
   }
@@ -325,12 +327,13 @@ bool looks_like_model(const std::string& path) {
     }
     return false;
   }
-  if (fs::path(path).extension() == ".safetensors") return true;
+  if (fs::is_regular_file(path, ignored) && fs::path(path).extension() == ".safetensors") return true;
   return fs::is_regular_file(path, ignored) && io::looks_like_gguf(io::map_file(path).bytes());
 }
 
-int inspect_model(const std::string& path, const std::string& tensor, bool json) {
-  const io::Weights weights = io::Weights::open(path, {}, io::OtherTensors::kKeep);
+namespace {
+
+int inspect(const io::Weights& weights, const std::string& path, const std::string& tensor, bool json) {
   if (!tensor.empty()) return inspect_tensor(weights, tensor, json);
   const Overview o = overview(weights);
   const std::optional<llm::Tokenizer> tokenizer = find_tokenizer(path, weights);
@@ -340,6 +343,33 @@ int inspect_model(const std::string& path, const std::string& tensor, bool json)
     print_model(path, weights, o, tokenizer);
   }
   return kExitOk;
+}
+
+}  // namespace
+
+int inspect_model(const std::string& path, const std::string& tensor, bool json) {
+  return inspect(io::Weights::open(path, {}, io::OtherTensors::kKeep), path, tensor, json);
+}
+
+bool holds_weights(const io::MappedFile& file) {
+  return io::looks_like_gguf(file.bytes()) || io::looks_like_safetensors(file.bytes());
+}
+
+int inspect_weights(io::MappedFile file, const std::string& name, const std::string& tensor, bool json) {
+  std::vector<io::WeightEntry> tensors;
+  std::vector<io::SafetensorsRecord> records;
+  std::shared_ptr<const io::GgufMetadata> metadata;
+  if (io::looks_like_gguf(file.bytes())) {
+    io::GgufFile gguf = io::parse_gguf(file.bytes(), name);
+    tensors = std::move(gguf.tensors);
+    metadata = std::make_shared<const io::GgufMetadata>(std::move(gguf.metadata));
+  } else {
+    records = io::list_safetensors(file.bytes(), name);
+  }
+  std::vector<io::MappedFile> files;
+  files.push_back(std::move(file));
+  return inspect(io::Weights(name, std::move(files), std::move(tensors), std::move(metadata), std::move(records)), name, tensor,
+                 json);
 }
 
 }  // namespace kpd::tool

@@ -3,6 +3,7 @@
 #include "line_editor.h"
 
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -165,7 +166,7 @@ struct LineEditor::Terminal {
       if (got == Input::kEnd) return line.empty() ? Outcome::kEnd : Outcome::kLine;
       if (got == Input::kRedraw) {
         g_resized = 0;
-    g_continued = 0;
+        g_continued = 0;
         continue;
       }
       if (c == L'\n') return Outcome::kLine;
@@ -178,6 +179,7 @@ struct LineEditor::Terminal {
   HistoryW* history = nullptr;
   std::wstring wide_prompt;
   Outcome why = Outcome::kLine;  // else of a read that gives none
+  bool marks_pastes = false;
 
   static Terminal& of(EditLine* edit) {
     void* data = nullptr;
@@ -202,6 +204,15 @@ constexpr const char* kMarkPastes = "\033[?2004h";
 constexpr const char* kMarkNoPastes = "\033[?2004l";
 constexpr std::wstring_view kPasteEnd = L"\033[201~";
 
+// As the terminal was, for a signal that ends the program while a line is edited.
+termios g_terminal;
+
+void restore_terminal() {
+  tcsetattr(0, TCSANOW, &g_terminal);
+  const ssize_t ignored = write(2, kMarkNoPastes, std::string_view(kMarkNoPastes).size());
+  static_cast<void>(ignored);
+}
+
 }  // namespace
 
 int LineEditor::Terminal::read_character(EditLine* edit, wchar_t* out) {
@@ -216,7 +227,7 @@ int LineEditor::Terminal::read_character(EditLine* edit, wchar_t* out) {
       case Input::kRedraw:
         if (g_continued != 0) el_wset(edit, EL_PREP_TERM, 1);
         g_resized = 0;
-    g_continued = 0;
+        g_continued = 0;
         el_resize(edit);
         el_wset(edit, EL_REFRESH);
         break;
@@ -257,12 +268,14 @@ void LineEditor::Terminal::open() {
   el_wset(edit, EL_HIST, history_w, history);
   el_wset(edit, EL_EDITOR, L"emacs");
   el_wset(edit, EL_ADDFN, L"kpd-paste", L"insert what is pasted", paste);
-  const wchar_t* const keys[][2] = {{L"\\e[200~", L"kpd-paste"},         {L"\\e[3~", L"ed-delete-next-char"},
-                                    {L"\\e[1~", L"ed-move-to-beg"},      {L"\\e[4~", L"ed-move-to-end"},
-                                    {L"\\e[H", L"ed-move-to-beg"},       {L"\\e[F", L"ed-move-to-end"},
-                                    {L"\\e[1;5D", L"ed-prev-word"},      {L"\\e[1;5C", L"em-next-word"},
-                                    {L"^R", L"em-inc-search-prev"},       {L"^I", L"ed-insert"}};
+  const wchar_t* const keys[][2] = {{L"\\e[200~", L"kpd-paste"},    {L"\\e[3~", L"ed-delete-next-char"},
+                                    {L"\\e[1~", L"ed-move-to-beg"}, {L"\\e[4~", L"ed-move-to-end"},
+                                    {L"\\e[H", L"ed-move-to-beg"},  {L"\\e[F", L"ed-move-to-end"},
+                                    {L"\\e[1;5D", L"ed-prev-word"}, {L"\\e[1;5C", L"em-next-word"},
+                                    {L"^R", L"em-inc-search-prev"}, {L"^I", L"ed-insert"}};
   for (const auto& [key, function] : keys) el_wset(edit, EL_BIND, key, function, nullptr);
+  const char* const kind = std::getenv("TERM");
+  marks_pastes = kind != nullptr && *kind != 0 && std::string_view(kind) != "dumb";
   el_source(edit, nullptr);  // ~/.editrc, where people choose vi's keys
 }
 
@@ -276,11 +289,16 @@ void LineEditor::Terminal::close() {
 LineEditor::Outcome LineEditor::Terminal::read_edited(std::string& line) {
   wide_prompt.assign(prompt.begin(), prompt.end());  // ASCII
   why = Outcome::kLine;
-  std::fputs(kMarkPastes, screen);
+  if (marks_pastes) std::fputs(kMarkPastes, screen);
   std::fflush(screen);
+  el_resize(edit);  // the window may have changed while an answer was written
+  if (tcgetattr(0, &g_terminal) == 0) before_forced_exit(restore_terminal);
+  // Before the prompt is shown: a Ctrl-D that comes right behind it would else be the terminal's end of input, and be lost.
+  el_wset(edit, EL_PREP_TERM, 1);
   int n = 0;
   const wchar_t* const text = el_wgets(edit, &n);
-  std::fputs(kMarkNoPastes, screen);
+  before_forced_exit(nullptr);
+  if (marks_pastes) std::fputs(kMarkNoPastes, screen);
   if (text == nullptr || why != Outcome::kLine) {
     const bool interrupt = why == Outcome::kCleared || why == Outcome::kInterruptEmpty;
     std::fputs(interrupt ? "^C\n" : "\n", screen);

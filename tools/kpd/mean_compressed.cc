@@ -162,6 +162,8 @@ void print(const CompressedPlan& plan, const ClientFiles& files, const Sum& sum,
         {{"vnmse", "vnmse", {}, kVnmseLegend}, {"nmse", "nmse", {}, kNmseLegend}, {"ratio", "ratio", {}, kRatioLegend}});
     cells.insert(cells.end(), {significant_cell(vnmse, 5), significant_cell(nmse, 5), fixed_cell(ratio, 3)});
   }
+  columns.push_back({"codecs", ""});  // stands below the table elsewhere
+  cells.emplace_back(fmt::format("{}", fmt::join(codecs, " and ")));
   Table table(columns);
   table.add(cells);
   fmt::print("{}", table.render(plan.format));

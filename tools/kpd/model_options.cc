@@ -6,10 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "kpd/io/file.h"
 #include "progress.h"
 #include "say.h"
-#include "signals.h"
 
 namespace kpd::tool {
 namespace {
@@ -78,20 +76,11 @@ llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* g
   return llm::Tokenizer::from_gguf(*gguf);
 }
 
-std::optional<llm::ModelDescription> describe_files(const std::string& path, const io::GgufMetadata* gguf) {
-  if (gguf != nullptr) return llm::describe_gguf(*gguf);
-  std::error_code ignored;
-  const fs::path config = fs::path(path) / "config.json";
-  if (!fs::is_directory(path, ignored) || !fs::exists(config, ignored)) return std::nullopt;
-  const io::MappedFile file = io::map_file(config.string());
-  return llm::describe_config({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, config.string());
-}
-
 OpenedModel open_model(const std::string& path) {
   const Clock::time_point start = Clock::now();
   const Progress progress("open", 0, "");
   io::Weights weights = io::Weights::open(path, {}, io::OtherTensors::kKeep);
-  std::optional<llm::ModelDescription> description = describe_files(path, weights.gguf().get());
+  std::optional<llm::ModelDescription> description = llm::describe_weights(weights);
   if (!description) {
     fail(ErrorCode::kIo, path,
          ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
@@ -100,20 +89,26 @@ OpenedModel open_model(const std::string& path) {
   return {path, std::move(weights), std::move(tokenizer), *std::move(description), since(start)};
 }
 
+namespace {
+
+llm::Model lay_out(io::Weights weights, llm::Arithmetic arithmetic, int threads) {
+  Progress progress("load", weights.bytes(), "bytes");
+  llm::LoadOptions options{.arithmetic = arithmetic, .n_threads = threads, .limits = {}, .on_progress = {}};
+  options.on_progress = [&progress](uint64_t bytes) { progress.tick(bytes); };
+  return llm::Model::load(std::move(weights), options);
+}
+
+}  // namespace
+
 LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads) {
   const Clock::time_point start = Clock::now();
-  Progress progress("load", opened.weights.bytes(), "bytes");
-  llm::LoadOptions options{.arithmetic = arithmetic, .n_threads = threads, .limits = {}, .on_progress = {}};
-  options.on_progress = [&progress](uint64_t bytes) {
-    progress.tick(bytes);
-    check_interrupted();
-  };
-  llm::Model model = llm::Model::load(std::move(opened.weights), options);
-  progress.clear();
+  llm::Model model = lay_out(std::move(opened.weights), arithmetic, threads);
   const double seconds = opened.seconds + since(start);
-  say("{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} threads; {:.2f} s\n",
+  for (const std::string& note : opened.tokenizer.notes()) say("note: {}: {}\n", opened.path, note);
+  say("{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
       opened.path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
-      binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads, seconds);
+      binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads,
+      threads == 1 ? "" : "s", seconds);
   return {std::move(model), std::move(opened.tokenizer), seconds};
 }
 

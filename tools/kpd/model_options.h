@@ -1,7 +1,6 @@
 // tools: the options of every command that loads a language model, and how such a model is loaded and announced.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,8 +52,6 @@ struct LoadedModel {
 
 // The tokenizer of a GGUF file, or of a folder: tokenizer.json where there is one, else the GGUF metadata's.
 llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf);
-// Of a GGUF file's metadata, or of a folder's config.json; none where there is neither.
-std::optional<llm::ModelDescription> describe_files(const std::string& path, const io::GgufMetadata* gguf);
 
 OpenedModel open_model(const std::string& path);
 // Lays the weights out, with progress, and says on stderr what was loaded.

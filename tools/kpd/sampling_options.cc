@@ -1,7 +1,6 @@
 // tools: see sampling_options.h.
 #include "sampling_options.h"
 
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -11,19 +10,6 @@
 namespace kpd::tool {
 namespace {
 
-struct Defaults {
-  llm::SamplingOptions options;
-  std::string origin;
-};
-
-Defaults file_defaults(const OpenedModel& model) {
-  Defaults d{{.temperature = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05}, "kpd's defaults"};
-  std::error_code ignored;
-  const std::filesystem::path config = std::filesystem::path(model.path) / "generation_config.json";
-  if (!std::filesystem::exists(config, ignored)) return d;
-  return {llm::sampling_of_folder(model.path, {}), "generation_config.json"};
-}
-
 // "temperature 0.8, top-k 40 (origin)", or nothing.
 std::string group(const std::vector<std::string>& values, const std::string& origin) {
   return values.empty() ? std::string() : fmt::format("{} ({})", fmt::join(values, ", "), origin);
@@ -32,7 +18,7 @@ std::string group(const std::vector<std::string>& values, const std::string& ori
 std::string sampling_line(const SamplingArgs& args, const llm::SamplingOptions& o, const std::string& origin) {
   if (o.temperature == 0) {
     const std::string penalty = o.repeat_penalty != 1 ? fmt::format(", repeat penalty {}", o.repeat_penalty) : "";
-    return fmt::format("sampling: the most probable token{} ({})", penalty, args.temperature.empty() ? origin : "--temperature 0");
+    return fmt::format("sampling: greedy{} ({})", penalty, args.temperature.empty() ? origin : "--temperature 0");
   }
   struct Value {
     const char* name;
@@ -63,7 +49,8 @@ std::string sampling_line(const SamplingArgs& args, const llm::SamplingOptions& 
 
 void SamplingArgs::add_options(CLI::App& app) {
   add(app, "--temperature", temperature, "T",
-      "0 takes the most probable token; without it sampling is the model's own (generation_config.json, GGUF's general.sampling), else "
+      "0 takes the most probable token; without it sampling is the model's own (generation_config.json, GGUF's "
+      "general.sampling), else "
       "0.8 with top-k 40, top-p 0.95, min-p 0.05");
   add(app, "--top-k", top_k, "K", "draw from the K most probable (0: all)");
   add(app, "--top-p", top_p, "P", "draw from the most probable that make up P");
@@ -87,13 +74,15 @@ llm::SamplingOptions SamplingArgs::over(const llm::SamplingOptions& defaults) co
 }
 
 Sampling choose_sampling(const SamplingArgs& args, const OpenedModel& model, const CommonOptions& common) {
-  const Defaults defaults = file_defaults(model);
+  const llm::SamplingDefaults defaults = llm::sampling_defaults(model.path, model.weights.gguf().get());
   Sampling s{args.over(defaults.options), ""};
-  s.line = sampling_line(args, s.options, defaults.origin);
+  s.line = sampling_line(args, s.options, defaults.source);
+  if (!defaults.ignored.empty()) s.line += fmt::format("; not done: {}", defaults.ignored);
   if (s.options.temperature == 0) return s;
   const std::optional<uint64_t> given = common.given_seed();
   s.options.seed = given ? *given : fresh_seed();
-  s.line += given ? fmt::format("; seed {}", s.options.seed) : fmt::format("; seed {0} (repeat with --seed {0})", s.options.seed);
+  s.line +=
+      given ? fmt::format("; seed {}", s.options.seed) : fmt::format("; seed {0} (repeat with --seed {0})", s.options.seed);
   return s;
 }
 

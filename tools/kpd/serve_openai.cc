@@ -40,6 +40,8 @@ class Answering {
         id_(fmt::format("{}-{:016x}", query_.chat ? "chatcmpl" : "cmpl", os_entropy())),
         created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
         patience_(service.timeout_seconds),
+        comment_every_(query_.comment_seconds ? std::chrono::seconds(*query_.comment_seconds)
+                                              : std::min<Clock::duration>(kCommentEvery, Clock::duration(patience_) / 4)),
         last_news_(Clock::now()),
         last_sent_(last_news_) {}
   ~Answering() { cancel(); }
@@ -250,7 +252,7 @@ class Answering {
   // for long.
   bool keep_alive(const Writer& write) {
     const auto now = Clock::now();
-    if (now - last_sent_ < std::min<Clock::duration>(kCommentEvery, patience_ / 4)) return true;
+    if (comment_every_.count() == 0 || now - last_sent_ < comment_every_) return true;
     last_sent_ = now;
     return write(": waiting\n\n");
   }
@@ -304,6 +306,7 @@ class Answering {
   std::string id_;
   int64_t created_;
   std::chrono::seconds patience_;
+  Clock::duration comment_every_;
   Clock::time_point last_news_, last_sent_;
   std::vector<Choice> choices_;
   std::shared_ptr<std::string> note_ = std::make_shared<std::string>();

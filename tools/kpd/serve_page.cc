@@ -33,7 +33,7 @@ main{flex:1;overflow-y:auto;overflow-x:hidden}
 .thoughts summary{cursor:pointer}
 figure{margin:.5rem 0;border:1px solid var(--line);border-radius:.5rem;background:var(--code);overflow:hidden;white-space:normal}
 figcaption{display:flex;justify-content:space-between;align-items:center;padding:.1rem .2rem .1rem .7rem;font-size:.75rem;color:var(--soft);border-bottom:1px solid var(--line);min-height:1.7rem}
-figcaption button{padding:.1rem .5rem;font-size:.75rem;border:none;background:none}
+figcaption button{margin-left:auto;padding:.1rem .5rem;font-size:.75rem;border:none;background:none}
 pre{margin:0;padding:.6rem .7rem;overflow-x:auto;font:.85rem/1.45 ui-monospace,monospace;white-space:pre;overflow-wrap:normal}
 #down{position:fixed;bottom:5.2rem;left:50%;transform:translateX(-50%);box-shadow:0 1px 6px #0004;padding:.3rem .8rem;font-size:.85rem}
 form{align-items:flex-end;border-top:1px solid var(--line)}
@@ -45,6 +45,7 @@ textarea,input,button{font:inherit;color:inherit;border:1px solid var(--line);bo
 button{cursor:pointer}
 header button{padding:.35rem .7rem}
 #send{background:var(--accent);border-color:var(--accent);color:var(--bg)}
+@media(max-width:600px){header{flex-wrap:wrap}#figures{order:1;width:100%;text-align:left}}
 :focus-visible{outline:2px solid var(--accent);outline-offset:1px}
 </style></head><body>
 <header><h1 id="model">kpd</h1><div id="figures" aria-live="polite"></div><button id="tune" type="button" aria-expanded="false" aria-controls="settings">Settings</button><button id="clear" type="button">New</button></header>
@@ -55,7 +56,7 @@ header button{padding:.35rem .7rem}
 <label>Top-p<input id="top_p" inputmode="decimal"></label>
 <label>Min-p<input id="min_p" inputmode="decimal"></label>
 <label>Repeat penalty<input id="repeat_penalty" inputmode="decimal"></label>
-<label>Most tokens<input id="max_tokens" inputmode="numeric" placeholder="to the context"></label>
+<label>Max tokens<input id="max_tokens" inputmode="numeric" placeholder="to the context"></label>
 <label>Seed<input id="seed" inputmode="numeric" placeholder="a new one"></label>
 </section>
 <main><div id="talk" role="log" aria-label="Conversation"></div></main>
@@ -168,7 +169,7 @@ function settings() {
   return given;
 }
 // The events of a streamed reply.
-async function* events(reply) {
+async function* eventsOf(reply) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = "";;) {
     const {done, value} = await reader.read();
@@ -190,7 +191,7 @@ async function answer() {
     const body = {messages: [...system, ...mine], stream: true, stream_options: {include_usage: true}, ...settings()};
     const reply = await ask("/v1/chat/completions", {method: "POST", signal: run.signal, headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)});
     if (!reply.ok) throw new Error((await reply.json()).error.message);
-    for await (const chunk of events(reply)) {
+    for await (const chunk of eventsOf(reply)) {
       if (chunk.error) throw new Error(chunk.error.message);
       if (chunk.usage) tokens = chunk.usage.completion_tokens;
       const delta = chunk.choices.length ? chunk.choices[0].delta : {};

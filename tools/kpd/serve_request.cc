@@ -71,21 +71,28 @@ const std::vector<Neutral>& neutral_fields() {
       {"lora", {J::array()}},
       {"samplers", {"", J::array()}},
       {"id_slot", {-1}},
-      {"timings_per_token", {false}},
-      {"return_progress", {false}},
+      {"t_max_predict_ms", {0}},
+      {"n_indent", {0}},
+      {"response_fields", {J::array()}},
+      {"verbose", {false}},
       {"return_tokens", {false}},
       {"post_sampling_probs", {false}},
   };
   return fields;
 }
 
-// Fields that change nothing of an answer, whatever they say: how it is billed, kept or cached elsewhere; and what stands
-// beside another field that asks for nothing.
-constexpr const char* kIdleFields[] = {"user",         "safety_identifier",      "metadata",           "store",
-                                       "service_tier", "parallel_tool_calls",    "prompt_cache_key",   "prompt_cache_retention",
-                                       "cache_prompt", "dynatemp_exponent",      "xtc_threshold",      "dry_base",
-                                       "mirostat_tau", "dry_allowed_length",     "dry_penalty_last_n", "dry_sequence_breakers",
-                                       "mirostat_eta", "guided_decoding_backend"};
+// Fields that change no token of an answer, whatever they say: how it is billed, kept, cached or computed elsewhere, what else
+// another server tells of it; and what stands beside another field that asks for nothing.
+constexpr const char* kIdleFields[] = {
+    // OpenAI
+    "user", "safety_identifier", "metadata", "store", "service_tier", "parallel_tool_calls", "prompt_cache_key",
+    "prompt_cache_retention",
+    // llama.cpp and its page
+    "cache_prompt", "timings_per_token", "return_progress", "reasoning_control", "backend_sampling", "dynatemp_exponent",
+    "xtc_threshold", "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    // vLLM
+    "priority", "request_id", "guided_decoding_backend"};
 
 // The same of a message. Clients send back what the server gave them: an answer has its refusal, which is null.
 const std::vector<Neutral>& neutral_of_message() {
@@ -315,6 +322,8 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
   } else {
     q.echo = fields.flag("echo", false);
   }
+  if (const auto seconds = fields.count_or_all("sse_ping_interval", 3600))
+    q.comment_seconds = *seconds == Fields::kAll ? 0 : *seconds;
   q.n = fields.count("n", 1, kMaxChoices).value_or(1);
   q.ignore_eos = fields.flag("ignore_eos", false);
   read_logprobs(fields, q);

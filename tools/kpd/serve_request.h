@@ -41,6 +41,7 @@ struct TextQuery {
   bool chat = false, stream = false, include_usage = false, echo = false, ignore_eos = false;
   std::optional<size_t> logprobs;  // how many of the likeliest
   std::optional<size_t> max_tokens;
+  std::optional<size_t> comment_seconds;  // a stream's silence until it says that it waits; 0: it does not
   size_t n = 1;
   bool has_seed = false;
   std::vector<std::string> stop;

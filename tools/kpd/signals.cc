@@ -20,10 +20,11 @@ std::atomic<int> g_deferred{0};
 std::atomic<bool> g_second_ends{false};
 std::atomic<int> g_signal{0};
 std::atomic<int> g_wake_read{-1}, g_wake_write{-1};  // of interrupt_fd()
+std::atomic<void (*)()> g_tidy{nullptr};
 // Never freed: SIGTERM may come while the program ends, after the destructors of what has static storage.
 std::atomic<const std::string*> g_explanation{nullptr};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
-              std::atomic<const std::string*>::is_always_lock_free);
+              std::atomic<const std::string*>::is_always_lock_free && std::atomic<void (*)()>::is_always_lock_free);
 
 void say(std::string_view text) {
   const ssize_t ignored = write(2, text.data(), text.size());
@@ -47,6 +48,7 @@ void handle(int signal) {
   wake();
   if (g_deferred.load() > 0 && !(again && g_second_ends.load())) return;
   io::remove_unfinished_files();
+  if (void (*const tidy)() = g_tidy.load()) tidy();
   say("\nkpd: interrupted\n");
   _exit(128 + signal);
 }
@@ -122,6 +124,8 @@ int interrupt_fd() {
   }
   return g_wake_read.load();
 }
+
+void before_forced_exit(void (*tidy)()) { g_tidy.store(tidy); }
 
 DeferInterrupt::DeferInterrupt(bool second_ends) {
   g_second_ends.store(second_ends);

@@ -29,6 +29,9 @@ bool take_interrupt();
 // empties it. The same descriptor at every call.
 int interrupt_fd();
 
+// Called before a signal ends the program at once, from the handler: calls only what POSIX allows in one. Null: nothing.
+void before_forced_exit(void (*tidy)());
+
 class DeferInterrupt {
  public:
   // With second_ends a second Ctrl-C ends the program at once.

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -71,6 +72,9 @@ struct EncodeOptions {
   NonFinite nonfinite = NonFinite::kRefuse;
   FileMetadata metadata{};     // of files; well-formed UTF-8
   bool authenticated = false;  // messages get the 16-byte field that authenticate() fills (kpd/gradient/aggregator.h)
+  // Called with the elements of each segment when it is coded, by the threads that do it, at the same time; may be empty. It
+  // must not throw.
+  std::function<void(uint64_t elements)> on_progress{};
 };
 
 // What encoding did, summed over the tensors of one stream; exact, from the codes and scales sent.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kpd/llm/model.h"
@@ -24,6 +25,8 @@ const char* protocol_name(Protocol protocol);        // "paper", "llama.cpp"
 Protocol parse_protocol(const std::string& name);    // throws Error(kInvalidArgument) listing the names
 const char* protocol_definition(Protocol protocol);  // one sentence, printed with the figure
 EncodeOptions protocol_encoding(Protocol protocol);  // how it makes tokens of the text
+// What it reads of a file's bytes: llama.cpp all but a line end at the end, the papers' scripts CR LF and CR as LF.
+std::string protocol_text(Protocol protocol, std::string_view bytes);
 
 struct EvaluationPlan {
   Protocol protocol = Protocol::kPaper;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,11 @@ struct GenerateOptions {
   bool context_shift = false;     // at a full context the older half after the first tokens is taken out, instead of an end
   std::vector<std::string> stop;  // texts that end the answer; not part of it
   SamplingOptions sampling;
+  // The tokens that the cache holds already, which the repeat penalty counts; not asked for without one.
+  std::span<const TokenId> held;
+  // The number of the first draw (Sampler); by default the tokens held and in the prompt, so that a text that is continued, by
+  // several calls and one seed, draws new numbers in each. Where the cache forgot tokens since, the caller counts.
+  std::optional<uint64_t> first_draw;
 };
 
 enum class FinishReason { kStop, kLength, kCancelled };
@@ -41,7 +47,9 @@ struct Generated {
 class StopFilter {
  public:
   explicit StopFilter(std::vector<std::string> stop) : stop_(std::move(stop)) {}
-  // The text that is certain by now; stopped() says whether a stop text was met.
+  // Appends to `out` the text that is certain by now; stopped() says whether a stop text was met. Nothing is allocated once
+  // `out` and what is held back have their room.
+  void push(std::string_view text, std::string& out);
   std::string push(std::string_view text);
   std::string finish();
   // The end of an answer: what `stream` and the filter still hold. If that completes a stop text, kLength becomes kStop.
@@ -55,10 +63,11 @@ class StopFilter {
 };
 
 // Continues what the cache holds of `sequence` by `prompt` and then by up to max_tokens tokens. on_text gets the text as it is
-// known and returns false to end; an empty function never ends it. Throws Error(kInvalidArgument) for an empty prompt or one
-// that fills the context, and what Model::forward and Sampler::pick throw. Rotations that depend on the context are those of
-// prompt and max_tokens, at most options.context, unless more was planned (Model::set_planned_context): who continues a
-// sequence by several calls plans for all of them.
+// known and returns false to end; an empty function never ends it. Throws Error(kInvalidArgument) for an empty prompt, one that
+// fills the context, and a repeat penalty where options.held is not what the cache holds; and what Model::forward and
+// Sampler::pick throw. Rotations that depend on the context are those of prompt and max_tokens, at most options.context, unless
+// more was planned (Model::set_planned_context): who continues a sequence by several calls plans for all of them. A token of
+// the answer allocates nothing but what the result and the cache grow by.
 Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
                    std::span<const TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text);

@@ -73,10 +73,11 @@ class KvCache {
 
   // What it was made for: Model::plan() refuses a cache of other shapes. The same for as long as the cache lives.
   virtual std::span<const CacheLayer> layers() const = 0;
-  virtual uint64_t bytes() const = 0;           // allocated
-  virtual uint64_t capacity_bytes() const = 0;  // bytes() when all of its capacity is used
-  virtual std::string spec() const = 0;         // "f16"
-  virtual size_t capacity() const = 0;          // tokens, over all sequences
+  virtual uint64_t bytes() const = 0;                   // allocated
+  virtual uint64_t capacity_bytes() const = 0;          // bytes() when all of its capacity is used
+  virtual uint64_t bytes_for(size_t tokens) const = 0;  // of a sequence of so many tokens that shares none
+  virtual std::string spec() const = 0;                 // "f16"
+  virtual size_t capacity() const = 0;                  // tokens, over all sequences
 };
 
 inline constexpr uint64_t kMaxCacheTokens = uint64_t{1} << 38;
@@ -85,9 +86,5 @@ inline constexpr int32_t kMaxPosition = INT32_MAX - 1;  // the one behind it can
 // spec: f32, f16 or bf16. `capacity` tokens in all sequences together, in blocks of 64; memory is taken as it is needed.
 // n_threads share attend(). Throws Error(kInvalidArgument) for another spec, and for more than kMaxCacheTokens.
 std::unique_ptr<KvCache> make_cache(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity, int n_threads);
-
-// Bytes that such a cache has allocated when it is full: whole blocks, all layers (those with a window keep every token too). The
-// same errors.
-uint64_t cache_bytes(std::string_view spec, std::span<const CacheLayer> layers, size_t capacity);
 
 }  // namespace kpd::llm

@@ -32,8 +32,9 @@ struct WeightSource {
   // Empty: they are plain memory.
   std::function<void(const uint8_t* from, std::span<uint8_t> to)> read;
   size_t row_bytes() const;
-  // Rows [first, first + n) one behind the other: those in memory where they lie so, else a copy in `copies`.
-  const uint8_t* gather(size_t first, size_t n, std::vector<uint8_t>& copies) const;
+  // The bytes of rows [first, first + n), a pointer each in `at`, which has room for n: into memory where they are that, else
+  // into `copies`.
+  void gather(size_t first, size_t n, std::vector<uint8_t>& copies, const uint8_t** at) const;
 };
 
 // What a preparation made of a group's input; memory is kept from call to call.

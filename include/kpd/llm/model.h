@@ -59,7 +59,7 @@ struct LoadOptions {
   Limits limits;
   // Called by the loading thread with the bytes of the file that the matrix just laid out has there; may be empty. What it
   // throws ends the loading.
-  std::function<void(uint64_t bytes)> on_progress;
+  std::function<void(uint64_t bytes)> on_progress{};
 };
 
 // Immutable but for its workspace: one forward pass at a time. Movable; one that was moved from can only be destroyed or

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kpd/llm/tokenizer.h"
+
+namespace kpd::io {
+class GgufMetadata;
+}
 
 namespace kpd::llm {
 
@@ -20,38 +25,67 @@ struct SamplingOptions {
   // Subtracted from the logits of tokens that the answer has already (OpenAI's; the prompt does not count): once, and for each
   // time.
   double presence_penalty = 0, frequency_penalty = 0;
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added to these tokens' logits; -infinity: never that one
+  std::vector<std::pair<TokenId, float>> logit_bias{};  // added to these tokens' logits; -infinity: never that one
   uint64_t seed = 0;
 };
 
 // Throws Error(kInvalidArgument) naming the value that makes no sense.
 void check_sampling(const SamplingOptions& options);
 
-// What a Hugging Face folder's generation_config.json asks for, over `defaults`; a folder without the file gives them as they
-// are. Throws Error(kCorruptData) naming file and key.
-SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOptions& defaults);
+// "greedy", or "temperature 0.8, top-k 40, top-p 0.95": what differs from drawing by the model's probabilities.
+std::string describe_sampling(const SamplingOptions& options);
 
-// Order: penalty, temperature, top-k, top-p, min-p, then one draw from what is left. The draws follow from the seed and the
-// number of tokens drawn before. Thread-compatible.
+// What is done where a user says nothing about sampling.
+struct SamplingDefaults {
+  SamplingOptions options;
+  std::string source;  // where they are from: "generation_config.json", "general.sampling of the GGUF file", "kpd's defaults"
+  // What the file asks for and kpd does not do, for a note ("mirostat 2"); empty: nothing.
+  std::string ignored;
+  std::string text() const;  // "temperature 0.6, top-k 20, top-p 0.95 (generation_config.json)"
+};
+
+// The defaults of a model: a Hugging Face folder's generation_config.json, else general.sampling.* of `gguf` (null: there is no
+// such file), as llama.cpp writes them, else temperature 0.8, top-k 40, top-p 0.95, min-p 0.05. `do_sample: false` is greedy;
+// values that a generation_config.json with do_sample leaves out are transformers' (temperature 1, top-k 50), those that a GGUF
+// file leaves out are llama.cpp's, which are kpd's. A repetition penalty counts with any of them. Throws Error(kCorruptData)
+// naming file and key.
+SamplingDefaults sampling_defaults(const std::string& path, const io::GgufMetadata* gguf);
+
+// Order: bias, repeat penalty, penalties by count, temperature, top-k, top-p, min-p, then one draw from what is left. The
+// probabilities are those of float weights (relative error about 1e-6); of what a cut keeps nothing is left out but tokens less
+// probable than 2^-53. The draws follow from the seed and their numbers, the same on every instruction set for the same logits.
+// Thread-compatible. Movable; one that was moved from can only be destroyed or assigned to.
 class Sampler {
  public:
-  explicit Sampler(const SamplingOptions& options);
-  // A token that is part of what was said: prompt and answer count for the penalty. Throws Error(kInvalidArgument) for one that
-  // is negative or beyond any vocabulary (2^24 and more).
+  // The first draw has the number `first_draw`, the next ones follow: who continues a text gives the tokens there are, and
+  // draws what was not drawn before.
+  explicit Sampler(const SamplingOptions& options, uint64_t first_draw = 0);
+  Sampler(Sampler&&) noexcept;
+  Sampler& operator=(Sampler&&) noexcept;
+  ~Sampler();
+
+  // A token that was said before: it counts for the repeat penalty, as those that were picked do. Throws
+  // Error(kInvalidArgument) for one that is negative or beyond any vocabulary (2^24 and more).
   void seen(TokenId token);
-  // One logit a token; -infinity: never that one. Throws Error(kInvalidArgument) for none, and Error(kCorruptData) for NaN,
-  // infinity and nothing but -infinity, which damaged weights give; nothing has been drawn then.
+  // One logit a token; -infinity: never that one. Throws Error(kInvalidArgument) for none and for a bias of a token that there
+  // is not, Error(kCorruptData) for NaN, infinity and nothing but -infinity, which damaged weights give; nothing has been drawn
+  // then. After the first call, calls with as many logits allocate nothing.
   TokenId pick(std::span<const float> logits);
 
  private:
-  void penalize(std::span<float> logits) const;
+  struct Scratch;
+
+  std::span<const float> adjust(std::span<const float> logits);
   TokenId draw(std::span<const float> logits, float largest);
+  TokenId draw_from_all(std::span<const float> logits, float largest, float scale, double at);
+  float kth_largest_at_least(size_t k);
+  void picked(TokenId token, size_t n_vocabulary);
 
   SamplingOptions options_;
-  std::vector<bool> seen_;
-  std::vector<float> adjusted_;
-  std::vector<std::pair<float, TokenId>> candidates_;
-  uint64_t drawn_ = 0;
+  uint64_t n_drawn_;
+  std::vector<uint64_t> seen_, answered_;  // a bit a token
+  std::vector<uint32_t> counts_;           // how often each was picked
+  std::unique_ptr<Scratch> scratch_;
 };
 
 }  // namespace kpd::llm

@@ -28,6 +28,9 @@ struct SchedulerOptions {
   size_t chunk = 512;      // tokens per step, of all requests together
   size_t max_queue = 256;  // requests that wait beside those
   std::string cache = "f16";
+  // Memory for what slots held before they were given to other requests: a request that goes on from such a sequence starts
+  // there. The least recently used are dropped first; 0: none is kept. At most this much of the cache beside the slots'.
+  uint64_t kept_bytes = 0;
 };
 
 struct Request {
@@ -92,6 +95,8 @@ struct SchedulerStats {
   double busy_seconds = 0;
   size_t active = 0, waiting = 0, n_slots = 0, context = 0;
   uint64_t cache_bytes = 0, cache_capacity_bytes = 0;  // allocated; when full
+  size_t kept = 0;                                     // sequences kept beside the slots'
+  uint64_t kept_bytes = 0;                             // what they may take of the cache, as if they shared nothing
 };
 
 class SchedulerThread;  // of the implementation

@@ -102,7 +102,10 @@ class TokenStream {
   ~TokenStream();
   TokenStream(TokenStream&&) noexcept;
 
-  std::string push(TokenId token);  // the text that is complete by now; may be empty
+  // Appends to `out` the text that is complete by now; may be none. Allocates nothing once `out` and what the decoder keeps from
+  // token to token have their room.
+  void push(TokenId token, std::string& out);
+  std::string push(TokenId token);
   std::string finish();             // what is left, incomplete characters as U+FFFD
 
  private:
