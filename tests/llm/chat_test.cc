@@ -165,6 +165,53 @@ TEST(Chat, OfMessagesAllIsForeignButThePlainRole) {
   EXPECT_EQ(p.foreign, (std::vector<TextRange>{{6, 8}, {10, 15}, {16, 17}, {29, 31}}));
 }
 
+TEST(Chat, ATemplateMayOpenTheThoughts) {
+  const auto opens = [](const std::string& jinja, const std::string& content) {
+    const Tokenizer t = with_template(jinja);
+    return opens_thought(ChatTemplate::of_model(t).render(t, {{{"user", content}}}));
+  };
+  EXPECT_TRUE(opens("{{ messages[0].content }}<think>\n", "a"));
+  EXPECT_FALSE(opens("{{ messages[0].content }}<think></think>\n", "a"));
+  EXPECT_FALSE(opens("a{{ messages[0].content }}", "<think>"));
+  EXPECT_FALSE(opens("<{{ messages[0].content }}>", "think"));
+  EXPECT_FALSE(opens(" ", "a"));
+}
+
+// Given whole, and in pieces of every length, the parts are the same.
+TEST(Chat, ThoughtsAreToldFromTheAnswer) {
+  using Begin = ThoughtSplitter::Begin;
+  const struct {
+    Begin begin;
+    std::string answer, thought, text;
+  } cases[] = {
+      {Begin::kUnopened, "<think>\n a b \n</think>\n\n c\n", "a b", "c\n"},
+      {Begin::kUnopened, " \n<think></think>x", "", "x"},
+      {Begin::kUnopened, " plain <think>a</think>", "", " plain <think>a</think>"},
+      {Begin::kUnopened, "<thin", "", "<thin"},
+      {Begin::kUnopened, "<think>never closed </thi", "never closed </thi", ""},
+      {Begin::kUnopened, "<think>a</think>b<think>c</think>", "a", "b<think>c</think>"},
+      {Begin::kUnopened, "", "", ""},
+      {Begin::kOpen, "\na </ b\n</think> c", "a </ b", "c"},
+      {Begin::kOpen, "a  \n ", "a", ""},
+      {Begin::kOff, "<think>a</think>b", "", "<think>a</think>b"},
+  };
+  for (const auto& c : cases) {
+    for (size_t length = 1; length <= c.answer.size() + 1; ++length) {
+      SCOPED_TRACE(c.answer + " by " + std::to_string(length));
+      ThoughtSplitter splitter(c.begin);
+      std::string thought, text;
+      const auto add = [&](const ThoughtSplitter::Parts& parts) {
+        thought += parts.thought;
+        text += parts.text;
+      };
+      for (size_t at = 0; at < c.answer.size(); at += length) add(splitter.push(c.answer.substr(at, length)));
+      add(splitter.finish());
+      EXPECT_EQ(thought, c.thought);
+      EXPECT_EQ(text, c.text);
+    }
+  }
+}
+
 TEST(Chat, Dates) {
   const ChatTime t = parse_chat_date("2024-02-29");
   EXPECT_EQ(std::tuple(t.year, t.month, t.day, t.hour), std::tuple(2024, 2, 29, 0));
