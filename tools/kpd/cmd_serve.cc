@@ -55,16 +55,6 @@ std::string model_name(const ServeArgs& args) {
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
 
-void find_template(const ChatArgs& args, Service& service) {
-  try {
-    service.chat = choose_template(args, service.tokenizer);
-  } catch (const Error& e) {
-    if (!args.template_text.empty()) throw;
-    service.no_chat = e.what();
-    say("note: no chat: {}\n", e.what());
-  }
-}
-
 // An address as it stands in a URL.
 std::string in_url(const std::string& host) { return host.find(':') == std::string::npos ? host : "[" + host + "]"; }
 
@@ -102,6 +92,15 @@ struct Serving {
 std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& options, int threads) {
   OpenedModel opened = open_model(args.path);
   llm::SamplingDefaults sampling = llm::sampling_defaults(args.path, opened.weights.gguf().get());
+  std::optional<llm::ChatTemplate> chat;
+  std::string no_chat;
+  try {
+    chat = choose_template(args.templates, opened.tokenizer);
+  } catch (const Error& e) {
+    if (!args.templates.template_text.empty()) throw;
+    no_chat = e.what();
+    say("note: no chat: {}\n", e.what());
+  }
   LoadedModel loaded = load_model(std::move(opened), args.model.arithmetic(llm::Arithmetic::kFast), threads);
   const size_t trained = loaded.model.description().max_context;
   if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
@@ -109,6 +108,8 @@ std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& opti
     say("note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
   auto serving = std::make_unique<Serving>(std::move(loaded), options);
   serving->sampling = std::move(sampling);
+  serving->service.chat = std::move(chat);
+  serving->service.no_chat = std::move(no_chat);
   return serving;
 }
 
@@ -165,7 +166,6 @@ int run_serve(ServeArgs& args) {
   service.api_keys = keys;
   service.chat_options = chat_options;
   service.special_in_content = args.templates.special_in_content;
-  find_template(args.templates, service);
   front.service.store(&service);
   announce(args, *serving, options, host, bound);
   while (!interrupted() && http.failure().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
