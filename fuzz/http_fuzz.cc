@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "../tools/kpd/serve_openai.h"
+#include "../tools/kpd/serve_chat.h"
 #include "kpd/llm/model.h"
 
 namespace {
@@ -34,7 +34,7 @@ struct Fixture {
     options.chunk = 16;
     scheduler = std::make_unique<kpd::llm::Scheduler>(std::move(model), tokenizer, options);
     service.reset(new Service{*scheduler, tokenizer});
-    service->family = kpd::llm::recognise_chat_template(tokenizer.chat_template());
+    service->chat = kpd::llm::ChatTemplate::of_model(tokenizer);
     service->model = "fuzzed";
     service->sampling.temperature = 1;
     service->sampling.seed = 1;
@@ -76,7 +76,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Fixture fixture;
   if (size == 0 || size > 65536) return 0;
   constexpr HttpReply (*kRoutes[])(const Service&, const HttpRequest&) = {
-      kpd::tool::serve_completions, kpd::tool::serve_chat, kpd::tool::serve_tokenize, kpd::tool::serve_detokenize};
+      kpd::tool::serve_completions, kpd::tool::serve_chat, kpd::tool::serve_tokenize, kpd::tool::serve_detokenize,
+      kpd::tool::serve_apply_template};
   HttpRequest request;
   request.body.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
   request.client = "127.0.0.1";

@@ -84,18 +84,36 @@ void AddedTokens::set(std::vector<AddedToken> tokens, const std::vector<std::str
   for (size_t i = 0; i < tokens_.size(); ++i) {
     (tokens_[i].normalized ? normalized_ : plain_).add(searched[i], &tokens_[i]);
     if (tokens_[i].special) special_.insert(tokens_[i].id);
+    normalized_special_ |= tokens_[i].special && tokens_[i].normalized;
   }
 }
 
-std::vector<TextPart> AddedTokens::cut(std::string_view text, bool normalized, bool parse_special) const {
+const AddedToken* AddedTokens::allowed(const TokenTrie& trie, std::string_view text, size_t at, size_t* end,
+                                       std::span<const TextRange> foreign) {
+  *end = at + 1;
+  const AddedToken* token = trie.longest(text, at, end);
+  if (!token || !token->special) return token;
+  const auto range = std::upper_bound(foreign.begin(), foreign.end(), at, [](size_t a, const TextRange& r) { return a < r.end; });
+  if (range == foreign.end() || *end <= range->begin) return token;
+  if (at < range->begin) {
+    // It would reach into the foreign bytes; a shorter one may end before them.
+    *end = at + 1;
+    return trie.longest(text.substr(0, range->begin), at, end);
+  }
+  if (*end > range->end) *end = at + 1;
+  return nullptr;
+}
+
+std::vector<TextPart> AddedTokens::cut(std::string_view text, bool normalized, bool parse_special,
+                                       std::span<const TextRange> foreign) const {
   const TokenTrie& trie = normalized ? normalized_ : plain_;
   std::vector<TextPart> parts;
   size_t done = 0;
   for (size_t at = 0; at < text.size() && !trie.empty();) {
     size_t end = 0;
-    const AddedToken* token = trie.longest(text, at, &end);
+    const AddedToken* token = allowed(trie, text, at, &end, foreign);
     if (!token) {
-      ++at;
+      at = end;
       continue;
     }
     size_t begin = at;

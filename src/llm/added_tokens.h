@@ -1,6 +1,7 @@
 // llm: tokens that are found in the text as they are spelled, before or after it is normalized, and never cut.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -58,12 +59,20 @@ class AddedTokens {
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   bool is_special(TokenId id) const { return special_.contains(id); }
 
-  // Cuts the text into tokens and the rest, in order.
-  std::vector<TextPart> cut(std::string_view text, bool normalized, bool parse_special) const;
+  // Cuts the text into tokens and the rest, in order. Special ones are found in what is not `foreign` alone; one that lies in
+  // foreign bytes is text as a whole, one that crosses their edge is as if it were not there.
+  std::vector<TextPart> cut(std::string_view text, bool normalized, bool parse_special,
+                            std::span<const TextRange> foreign = {}) const;
+  bool has_normalized_special() const { return normalized_special_; }
 
  private:
   std::vector<AddedToken> tokens_;
+  // The token at text[at] that such text may hold; null with *end > at + 1: text up to there.
+  static const AddedToken* allowed(const TokenTrie& trie, std::string_view text, size_t at, size_t* end,
+                                   std::span<const TextRange> foreign);
+
   TokenTrie plain_, normalized_;
+  bool normalized_special_ = false;
   std::unordered_set<TokenId> special_;
 };
 

@@ -1,243 +1,161 @@
-// llm: chat templates, recognised by the texts that they hold. A family has several templates that differ in a space or in what
-// they do with a system message; those differences are read off the template too. What a template does with tools is left out.
+// llm: chat templates as callers see them: the variables that a template gets, after transformers' apply_chat_template.
 #include "kpd/llm/chat.h"
 
 #include <algorithm>
+#include <charconv>
+#include <ctime>
 
 #include "kpd/base/error.h"
-#include "llm/chat_style.h"
+#include "llm/chat_builtin.h"
+#include "llm/jinja_interpreter.h"
+#include "llm/jinja_json.h"
 #include "llm/tokenizer_parts.h"
+#include "llm/unicode.h"
 
 namespace kpd::llm {
 namespace {
 
-struct FamilyName {
-  std::string_view name;
-  ChatFamily family;
-};
-constexpr FamilyName kFamilies[] = {
-    {"chatml", ChatFamily::kChatMl},   {"llama2", ChatFamily::kLlama2}, {"llama3", ChatFamily::kLlama3},
-    {"mistral", ChatFamily::kMistral}, {"gemma", ChatFamily::kGemma},   {"phi3", ChatFamily::kPhi3},
-    {"qwen", ChatFamily::kQwen},
-};
+using jinja::Text;
+using jinja::Value;
 
-std::string family_names() {
-  std::string names;
-  for (const FamilyName& f : kFamilies) names += str(names.empty() ? "" : ", ", f.name);
-  return names;
+// What a rendering may make: some copies of all that goes in, and enough for small conversations in long templates.
+constexpr size_t kBaseBytes = size_t{64} << 20, kBytesPerByte = 32;
+
+Value foreign(const std::string& text) { return Value::string(Text(lossy_utf8(text), true)); }
+
+// A role is structure, not text: templates make control tokens of it ('<|' + role + '|>'). What is no plain word is kept out.
+Value role_of(const ChatMessage& message) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  if (std::all_of(message.role.begin(), message.role.end(), plain)) return Value::string(message.role);
+  return foreign(message.role);
 }
 
-// One conversation being written.
-class Prompt {
- public:
-  Prompt(const ChatStyle& style, const Tokenizer& tokenizer, std::span<const ChatMessage> messages)
-      : style_(style), tokenizer_(tokenizer), messages_(messages) {
-    if (messages_.front().role == "system") {
-      system_ = &messages_.front().content;
-      messages_ = messages_.subspan(1);
-    }
-    check_roles();
+Value content_of(const ChatMessage& message) {
+  if (message.parts.empty()) return foreign(message.content);
+  std::vector<Value> parts;
+  for (const std::string& part : message.parts) {
+    parts.push_back(Value::dict({{Value::string("type"), Value::string("text")}, {Value::string("text"), foreign(part)}}));
   }
+  return Value::list(std::move(parts));
+}
 
-  std::string chatml() {
-    begin();
-    if (system_) {
-      turn_chatml("system", *system_);
-    } else if (!style_.default_system.empty()) {
-      turn_chatml("system", style_.default_system);
-    }
-    for (size_t i = 0; i < messages_.size(); ++i) {
-      const ChatMessage& m = messages_[i];
-      turn_chatml(m.role, style_.thinking && m.role == "assistant" ? thought(i) : m.content);
-    }
-    return out_ + "<|im_start|>assistant\n";
+Value value_of(const ChatMessage& message) {
+  std::vector<std::pair<Value, Value>> pairs;
+  pairs.emplace_back(Value::string("role"), role_of(message));
+  pairs.emplace_back(Value::string("content"), content_of(message));
+  if (!message.reasoning_content.empty()) {
+    // gpt-oss' template has its own name for it.
+    for (const char* name : {"reasoning_content", "thinking"})
+      pairs.emplace_back(Value::string(name), foreign(message.reasoning_content));
   }
+  return Value::dict(std::move(pairs));
+}
 
-  std::string llama2() {
-    for (size_t i = 0; i < messages_.size(); ++i) {
-      const std::string content =
-          i == 0 && system_ ? str("<<SYS>>\n", *system_, "\n<</SYS>>\n\n", messages_[i].content) : messages_[i].content;
-      if (messages_[i].role == "user") {
-        out_ += str(spelling(tokenizer_.bos()), "[INST] ", stripped(content), " [/INST]");
-      } else {
-        out_ += str(" ", stripped(content), " ", spelling(tokenizer_.eos()));
-      }
-    }
-    return out_;
-  }
+ChatTime local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm t{};
+  localtime_r(&now, &t);
+  return {t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec};
+}
 
-  std::string llama3() {
-    begin();
-    if (style_.dated_system || system_) {
-      const std::string dates = style_.dated_system ? "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n" : "";
-      turn_llama3("system", dates + (system_ ? stripped(*system_) : ""));
-    }
-    for (const ChatMessage& m : messages_) turn_llama3(m.role, stripped(m.content));
-    return out_ + "<|start_header_id|>assistant<|end_header_id|>\n\n";
-  }
-
-  std::string mistral() {
-    begin();
-    for (size_t i = 0; i < messages_.size(); ++i) {
-      const ChatMessage& m = messages_[i];
-      if (m.role == "user") {
-        const bool here = system_ && i == (style_.system_last ? messages_.size() - 1 : 0);
-        out_ += str(style_.open_user, here ? str(*system_, "\n\n") : std::string(), m.content, style_.close_user);
-      } else {
-        out_ += str(style_.open_assistant, style_.trim ? stripped(m.content) : m.content, spelling(tokenizer_.eos()),
-                    style_.close_assistant);
-      }
-    }
-    return out_;
-  }
-
-  std::string gemma() {
-    begin();
-    for (size_t i = 0; i < messages_.size(); ++i) {
-      const ChatMessage& m = messages_[i];
-      const std::string before = i == 0 && system_ ? str(*system_, "\n\n") : std::string();
-      out_ += str("<start_of_turn>", m.role == "assistant" ? "model" : m.role, "\n", before, stripped(m.content),
-                  "<end_of_turn>\n");
-    }
-    return out_ + "<start_of_turn>model\n";
-  }
-
-  std::string phi3() {
-    begin();
-    const char* line = style_.one_line ? "" : "\n";
-    if (system_) out_ += str("<|system|>", line, *system_, "<|end|>", line);
-    for (const ChatMessage& m : messages_) {
-      // The first template opens the assistant's turn at the end of every user's.
-      const bool opened = style_.opens_after_user && m.role == "assistant";
-      if (!opened) out_ += str("<|", m.role, "|>", line);
-      out_ += str(m.content, "<|end|>", line);
-      if (style_.opens_after_user && m.role == "user") out_ += str("<|assistant|>", line);
-    }
-    return style_.opens_after_user ? out_ : out_ + str("<|assistant|>", line);
-  }
-
- private:
-  void check_roles() {
-    const char* family = chat_family_name(style_.family);
-    if (system_ && !style_.system) {
-      fail(ErrorCode::kInvalidArgument, "the ", family,
-           " chat template of this model has no system messages, expected user and assistant");
-    }
-    for (size_t i = 0; i < messages_.size(); ++i) {
-      const std::string& role = messages_[i].role;
-      const bool known = role == "user" || role == "assistant" || (role == "system" && style_.system_anywhere);
-      if (!known) {
-        fail(ErrorCode::kInvalidArgument, "chat message ", i + (system_ ? 1 : 0), " has the role '", role, "', the ", family,
-             " template knows ", style_.system ? "system (first), user and assistant" : "user and assistant");
-      }
-      if (style_.alternates && (role == "user") != (i % 2 == 0)) {
-        fail(ErrorCode::kInvalidArgument, "chat message ", i + (system_ ? 1 : 0), " is of the ", role, ", the ", family,
-             " template needs user and assistant in turn");
-      }
-    }
-    if (messages_.empty() && style_.alternates) {
-      fail(ErrorCode::kInvalidArgument, "a conversation of a system message alone, the ", family, " template needs a user's");
-    }
-  }
-
-  std::string_view spelling(std::optional<TokenId> token) const {
-    return token ? tokenizer_.token(*token) : std::string_view();
-  }
-
-  static std::string stripped(std::string_view text) {
-    constexpr std::string_view kBlank = " \t\n\r\v\f";
-    const size_t first = text.find_first_not_of(kBlank);
-    if (first == text.npos) return {};
-    return std::string(text.substr(first, text.find_last_not_of(kBlank) - first + 1));
-  }
-
-  void begin() {
-    if (style_.bos) out_ += spelling(tokenizer_.bos());
-  }
-  void turn_chatml(std::string_view role, std::string_view content) {
-    out_ += str("<|im_start|>", role, "\n", style_.trim ? stripped(content) : std::string(content), "<|im_end|>\n");
-  }
-  void turn_llama3(std::string_view role, std::string_view content) {
-    out_ += str("<|start_header_id|>", role, "<|end_header_id|>\n\n", content, "<|eot_id|>");
-  }
-
-  // Qwen 3: thoughts of earlier turns are left out; an answer after the last question keeps a place for them.
-  std::string thought(size_t i) const {
-    constexpr std::string_view kOpen = "<think>", kClose = "</think>";
-    const auto trimmed = [](std::string_view t, bool left, bool right) {
-      while (left && t.starts_with('\n')) t.remove_prefix(1);
-      while (right && t.ends_with('\n')) t.remove_suffix(1);
-      return std::string(t);
-    };
-    std::string_view content = messages_[i].content, reasoning;
-    const size_t first_close = content.find(kClose), last_close = content.rfind(kClose);
-    if (first_close != content.npos) {
-      reasoning = content.substr(0, first_close);
-      while (reasoning.ends_with('\n')) reasoning.remove_suffix(1);
-      if (const size_t open = reasoning.rfind(kOpen); open != reasoning.npos) reasoning.remove_prefix(open + kOpen.size());
-      content = content.substr(last_close + kClose.size());
-    }
-    const std::string thoughts = trimmed(reasoning, true, false);
-    const std::string answer = trimmed(content, first_close != std::string_view::npos, false);
-    const bool after_last_question = std::none_of(messages_.begin() + static_cast<ptrdiff_t>(i), messages_.end(),
-                                                  [](const ChatMessage& m) { return m.role == "user"; });
-    if (after_last_question && (i + 1 == messages_.size() || !thoughts.empty())) {
-      return str("<think>\n", trimmed(thoughts, true, true), "\n</think>\n\n", trimmed(answer, true, false));
-    }
-    return answer;
-  }
-
-  const ChatStyle& style_;
-  const Tokenizer& tokenizer_;
-  std::span<const ChatMessage> messages_;
-  const std::string* system_ = nullptr;
-  std::string out_;
-};
+void check_time(const ChatTime& t) {
+  const bool valid = t.year >= 1 && t.year <= 9999 && t.month >= 1 && t.month <= 12 && t.day >= 1 && t.day <= 31 && t.hour >= 0 &&
+                     t.hour <= 23 && t.minute >= 0 && t.minute <= 59 && t.second >= 0 && t.second <= 60;
+  if (!valid) fail(ErrorCode::kInvalidArgument, "the time of a chat template: expected a date of the years 1 to 9999");
+}
 
 }  // namespace
 
-const char* chat_family_name(ChatFamily family) {
-  for (const FamilyName& f : kFamilies) {
-    if (f.family == family) return f.name.data();
+struct ChatTemplate::Program {
+  std::string source;
+  jinja::Ast ast;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<const Program> program) : program_(std::move(program)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate ChatTemplate::from_source(std::string_view source) {
+  auto program = std::make_unique<Program>();
+  program->source = lossy_utf8(source);
+  program->ast = jinja::parse(program->source);
+  return ChatTemplate(std::move(program));
+}
+
+ChatTemplate ChatTemplate::built_in(std::string_view name) {
+  if (const auto source = built_in_chat_template(name)) return from_source(*source);
+  std::string known;
+  for (const std::string_view n : names()) known += str(known.empty() ? "" : ", ", n);
+  fail(ErrorCode::kInvalidArgument, "no chat template '", name, "', expected one of ", known);
+}
+
+std::span<const std::string_view> ChatTemplate::names() { return built_in_chat_names(); }
+
+ChatTemplate ChatTemplate::of_model(const Tokenizer& tokenizer) {
+  if (tokenizer.chat_template().empty()) {
+    std::string known;
+    for (const NamedTemplate& t : tokenizer.named_chat_templates()) known += str(known.empty() ? "" : ", ", t.name);
+    if (!known.empty())
+      fail(ErrorCode::kUnsupported, "the model brings several chat templates (", known, ") and none is the default; name one");
+    for (const std::string_view n : names()) known += str(known.empty() ? "" : ", ", n);
+    fail(ErrorCode::kUnsupported, "the model brings no chat template; name the one that it was trained with (", known,
+         "), give a file, or a finished prompt");
   }
-  return "unknown";
+  return from_source(tokenizer.chat_template());
 }
 
-ChatFamily chat_family(std::string_view name) {
-  for (const FamilyName& f : kFamilies) {
-    if (f.name == name) return f.family;
-  }
-  fail(ErrorCode::kInvalidArgument, "no chat template '", name, "', expected one of ", family_names());
-}
+const std::string& ChatTemplate::source() const { return program_->source; }
 
-ChatFamily recognise_chat_template(std::string_view jinja) {
-  if (const auto style = read_chat_style(jinja)) return style->family;
-  fail(ErrorCode::kUnsupported,
-       jinja.empty() ? "the model brings no chat template" : "the model's chat template is not one of the known",
-       "; name the one that it was trained with (", family_names(), ") or give a finished prompt");
-}
-
-std::string render_chat(ChatFamily family, const Tokenizer& tokenizer, std::span<const ChatMessage> messages) {
+ChatPrompt ChatTemplate::render(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                                const ChatOptions& options) const {
   if (messages.empty()) fail(ErrorCode::kInvalidArgument, "a conversation without messages, expected one at least");
-  const std::optional<ChatStyle>& own = tokenizer.parts().chat_style;
-  const ChatStyle style = own && own->family == family ? *own : default_chat_style(family);
-  Prompt prompt(style, tokenizer, messages);
-  switch (family) {
-    case ChatFamily::kChatMl:
-    case ChatFamily::kQwen:
-      return prompt.chatml();
-    case ChatFamily::kLlama2:
-      return prompt.llama2();
-    case ChatFamily::kLlama3:
-      return prompt.llama3();
-    case ChatFamily::kMistral:
-      return prompt.mistral();
-    case ChatFamily::kGemma:
-      return prompt.gemma();
-    case ChatFamily::kPhi3:
-      return prompt.phi3();
+  size_t bytes = options.variables_json.size() + program_->source.size();
+  std::vector<Value> list;
+  for (const ChatMessage& message : messages) {
+    bytes += message.role.size() + message.content.size() + message.reasoning_content.size();
+    for (const std::string& part : message.parts) bytes += part.size();
+    list.push_back(value_of(message));
   }
-  fail(ErrorCode::kInvalidArgument, "no such chat template, expected one of ", family_names());
+  jinja::Variables variables;
+  for (const auto& [name, text] : tokenizer.parts().chat_tokens) variables.emplace_back(name, Value::string(lossy_utf8(text)));
+  variables.emplace_back("messages", Value::list(std::move(list)));
+  variables.emplace_back("tools", Value::none());
+  variables.emplace_back("documents", Value::none());
+  variables.emplace_back("add_generation_prompt", Value::boolean(options.add_generation_prompt));
+  if (options.thinking) variables.emplace_back("enable_thinking", Value::boolean(*options.thinking));
+  if (!options.variables_json.empty()) {
+    const Value more = jinja::parse_variables(options.variables_json, "chat_template_kwargs");
+    for (const auto& [key, value] : more.pairs()) {
+      const std::string& name = key.text().bytes();
+      if (name == "messages" || name == "tools" || name == "documents")
+        fail(ErrorCode::kInvalidArgument, "chat_template_kwargs: '", name, "' is not theirs to set");
+      variables.emplace_back(name, value);
+    }
+  }
+  jinja::Environment environment{.now = options.now ? *options.now : local_time()};
+  check_time(environment.now);
+  environment.max_bytes = kBaseBytes + kBytesPerByte * bytes;
+  const Text text = jinja::render(program_->ast, variables, environment);
+  return {text.bytes(), text.foreign()};
+}
+
+ChatTime parse_chat_date(std::string_view text) {
+  constexpr int kDays[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  const auto number = [&](size_t at, size_t n) {
+    int value = 0;
+    const char* end = text.data() + at + n;
+    return std::from_chars(text.data() + at, end, value).ptr == end ? value : -1;
+  };
+  if (text.size() == 10 && text[4] == '-' && text[7] == '-') {
+    const int year = number(0, 4), month = number(5, 2), day = number(8, 2);
+    const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    if (year >= 1 && month >= 1 && month <= 12 && day >= 1 && day <= kDays[month - 1] + (month == 2 && leap ? 1 : 0))
+      return {.year = year, .month = month, .day = day};
+  }
+  fail(ErrorCode::kInvalidArgument, "'", text.substr(0, 40), "' is no date, expected YYYY-MM-DD");
 }
 
 }  // namespace kpd::llm

@@ -31,39 +31,39 @@ void TokenizerParts::set_end_of_turn(std::vector<TokenId> found) {
   end_of_turn = std::move(found);
 }
 
-void TokenizerParts::set_chat_template(std::string jinja) {
-  chat_style = read_chat_style(jinja);
-  chat_template = std::move(jinja);
-}
-
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  const std::string valid = lossy_utf8(text);
   std::vector<TokenId> out;
   if (options.add_special) out = parts_->prefix;
-  BpeEncoder encoder(parts_->model);
-  StepBudget normal_budget(parts_->name, valid.size()), piece_budget = normal_budget;  // of the whole text, whatever cuts it
-  for (const TextPart& part : parts_->added.cut(valid, false, options.parse_special)) {
+  encode_text(*parts_, lossy_utf8(text), options.parse_special, {}, out);
+  if (options.add_special) out.insert(out.end(), parts_->suffix.begin(), parts_->suffix.end());
+  return out;
+}
+
+void encode_text(const TokenizerParts& parts, const std::string& valid, bool parse_special, std::span<const TextRange> foreign,
+                 std::vector<TokenId>& out) {
+  BpeEncoder encoder(parts.model);
+  StepBudget normal_budget(parts.name, valid.size()), piece_budget = normal_budget;  // of the whole text, whatever cuts it
+  for (const TextPart& part : parts.added.cut(valid, false, parse_special, foreign)) {
     if (part.id >= 0) {
       out.push_back(part.id);
       continue;
     }
-    const std::string normal =
-        normalize(parts_->normalizer, std::string_view(valid).substr(part.begin, part.end - part.begin), normal_budget);
-    for (const TextPart& inner : parts_->added.cut(normal, true, options.parse_special)) {
+    const std::string_view text = std::string_view(valid).substr(part.begin, part.end - part.begin);
+    const std::string normal = normalize(parts.normalizer, text, normal_budget);
+    const std::vector<TextRange> inside = normal_ranges(parts, text, part.begin, normal, foreign);
+    for (const TextPart& inner : parts.added.cut(normal, true, parse_special, inside)) {
       if (inner.id >= 0) {
         out.push_back(inner.id);
         continue;
       }
       Pieces pieces{normal.substr(inner.begin, inner.end - inner.begin), {}};
       pieces.ranges.push_back({0, pieces.text.size(), part.begin == 0 && inner.begin == 0});
-      pre_tokenize(parts_->pre_tokenizer, pieces, piece_budget);
+      pre_tokenize(parts.pre_tokenizer, pieces, piece_budget);
       for (const Pieces::Range& range : pieces.ranges) {
         encoder.encode(std::string_view(pieces.text).substr(range.begin, range.end - range.begin), out);
       }
     }
   }
-  if (options.add_special) out.insert(out.end(), parts_->suffix.begin(), parts_->suffix.end());
-  return out;
 }
 
 size_t Tokenizer::vocabulary_size() const { return parts_->model.tokens.size() + parts_->added_spelling.size(); }
@@ -91,5 +91,6 @@ std::span<const TokenId> Tokenizer::end_of_turn() const { return parts_->end_of_
 bool Tokenizer::adds_bos() const { return parts_->bos && !parts_->prefix.empty() && parts_->prefix[0] == *parts_->bos; }
 std::span<const std::string> Tokenizer::notes() const { return parts_->notes; }
 const std::string& Tokenizer::chat_template() const { return parts_->chat_template; }
+std::span<const NamedTemplate> Tokenizer::named_chat_templates() const { return parts_->named_templates; }
 
 }  // namespace kpd::llm

@@ -273,8 +273,25 @@ class GgufTokenizer {
     const auto turn_end = id("tokenizer.ggml.eot_token_id");
     if (flag("tokenizer.ggml.add_bos_token", adds_bos_) && parts_->bos) parts_->prefix.push_back(*parts_->bos);
     if (flag("tokenizer.ggml.add_eos_token", false) && parts_->eos) parts_->suffix.push_back(*parts_->eos);
-    if (metadata_.find("tokenizer.chat_template")) parts_->set_chat_template(metadata_.text("tokenizer.chat_template"));
+    read_chat();
     parts_->set_end_of_turn(turn_end ? std::vector<TokenId>{*turn_end} : std::vector<TokenId>{});
+  }
+
+  // The template, and the tokens whose texts it may ask for.
+  void read_chat() {
+    if (metadata_.find("tokenizer.chat_template")) parts_->chat_template = metadata_.text("tokenizer.chat_template");
+    if (metadata_.find("tokenizer.chat_templates")) {
+      for (const std::string& name : metadata_.texts("tokenizer.chat_templates"))
+        parts_->named_templates.push_back({name, metadata_.text("tokenizer.chat_template." + name)});
+    }
+    constexpr std::pair<const char*, const char*> kTokens[] = {
+        {"bos_token", "bos_token_id"},     {"eos_token", "eos_token_id"},       {"unk_token", "unknown_token_id"},
+        {"sep_token", "seperator_token_id"}, {"pad_token", "padding_token_id"}, {"cls_token", "cls_token_id"},
+        {"mask_token", "mask_token_id"}};
+    for (const auto& [name, key] : kTokens) {
+      if (const auto token = id(str("tokenizer.ggml.", key)))
+        parts_->chat_tokens.emplace_back(name, parts_->model.tokens[static_cast<size_t>(*token)]);
+    }
   }
 
   const io::GgufMetadata& metadata_;

@@ -221,18 +221,26 @@ std::optional<TokenId> named_token(const JsonPart& part, const TokenizerParts& p
 void read_config(const JsonPart& config, TokenizerParts& parts) {
   parts.bos = named_token(config.member("bos_token"), parts);
   parts.eos = named_token(config.member("eos_token"), parts);
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    const JsonPart token = config.member(name);
+    if (token.is_null()) continue;
+    parts.chat_tokens.emplace_back(name, token.value().is_object() ? token.member("content").text() : token.text());
+  }
   const JsonPart chat = config.member("chat_template");
   if (chat.is_null()) return;
   if (!chat.value().is_array()) {
-    parts.set_chat_template(chat.text());
+    parts.chat_template = chat.text();
     return;
   }
-  // Several, by name: the default one, else the first.
-  std::string chosen;
+  // Several, by name.
   for (size_t i = 0; i < chat.size(); ++i) {
-    if (i == 0 || chat.item(i).member("name").text() == "default") chosen = chat.item(i).member("template").text();
+    const std::string &name = chat.item(i).member("name").text(), &source = chat.item(i).member("template").text();
+    if (name == "default") {
+      parts.chat_template = source;
+    } else {
+      parts.named_templates.push_back({name, source});
+    }
   }
-  parts.set_chat_template(std::move(chosen));
 }
 
 std::vector<TokenId> read_generation(const JsonPart& config, const TokenizerParts& parts) {
@@ -343,7 +351,7 @@ Tokenizer Tokenizer::from_directory(const std::string& directory) {
   const io::MappedFile config = optional("tokenizer_config.json"), generation = optional("generation_config.json");
   const io::MappedFile chat = optional("chat_template.jinja");
   auto parts = read_parts(as_text(tokenizer), as_text(config), path("tokenizer.json"), as_text(generation));
-  if (!chat.bytes().empty()) parts->set_chat_template(std::string(as_text(chat)));
+  if (!chat.bytes().empty()) parts->chat_template = as_text(chat);
   return Tokenizer(std::move(parts));
 }
 

@@ -10,7 +10,6 @@
 #include "kpd/llm/tokenizer.h"
 #include "llm/added_tokens.h"
 #include "llm/bpe.h"
-#include "llm/chat_style.h"
 #include "llm/pattern.h"
 
 namespace kpd::llm {
@@ -58,11 +57,12 @@ struct TokenizerParts {
   std::optional<TokenId> bos, eos;
   std::vector<TokenId> end_of_turn;
   std::string chat_template;
-  std::optional<ChatStyle> chat_style;  // of chat_template, read once: a server renders a prompt a request
+  std::vector<NamedTemplate> named_templates;  // beside it
+  // Variables of chat templates that are texts of tokens: bos_token, eos_token, unk_token ...
+  std::vector<std::pair<std::string, std::string>> chat_tokens;
 
   std::vector<std::string> notes;  // Tokenizer::notes
 
-  void set_chat_template(std::string jinja);
   // Gives end_of_turn its tokens: `ids` (from the files), eos, and the special tokens known for it. Called last.
   void set_end_of_turn(std::vector<TokenId> ids);
 };
@@ -97,6 +97,13 @@ struct Pieces {
 
 // Takes the size of what it makes from the budget.
 void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Pieces& pieces, StepBudget& budget);
+
+// The ids of a whole text, which must be UTF-8, at the end of `out`. Special tokens are not read in its foreign bytes.
+void encode_text(const TokenizerParts& parts, const std::string& valid, bool parse_special, std::span<const TextRange> foreign,
+                 std::vector<TokenId>& out);
+// The foreign ranges of `normal`, which `text` became; `text` begins at `begin` of what `foreign` counts in.
+std::vector<TextRange> normal_ranges(const TokenizerParts& parts, std::string_view text, size_t begin, std::string_view normal,
+                                     std::span<const TextRange> foreign);
 
 // The characters that stand for bytes in byte-level vocabularies (GPT-2): a byte's UTF-8 spelling, and the byte of a code
 // point, -1 if it stands for none.

@@ -1,64 +1,100 @@
 #!/usr/bin/env python3
-"""Renders the chat templates in tests/golden/chat/*.jinja, each in the style of its family's published one, as transformers'
-apply_chat_template does, and records the prompts for tests/llm/chat_test.cc.
+"""Renders chat templates with transformers' own set-up of Jinja and records what it gives, for tests/llm/jinja_test.cc and
+tests/llm/chat_test.cc.
 
-    python3 tests/golden/make_chat_prompts.py [--smollm2 FILE.gguf]
+    python3 tests/golden/make_chat_prompts.py [--public FOLDER]
 
-writes tests/golden/chat/expected.txt: records `TEMPLATE CONVERSATION BYTES`, a line feed, the prompt and a line feed; `error` in
-place of BYTES where the template refuses. With --smollm2, smollm2.jinja is taken from that model first.
+writes into tests/golden/chat, from the *.jinja files there (each in the style of its family's published one):
+
+conversations.json  the conversations, each rendered with and without a generation prompt and with enable_thinking absent, true, false
+expected.txt        a line a template, then a line a conversation: its name and the start of the SHA-256 of its six renderings, each
+                    behind its length in bytes and a colon; '-' in place of one that is refused
+constructs.json     small templates, one construct each, and their texts; null where Jinja fails
+
+With --public, public.txt: the same as expected.txt of the published templates in that folder, which are not ours to keep here.
 """
 import argparse
+import datetime
+import glob
+import hashlib
+import json
 import os
 
-from jinja2.exceptions import TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+import jinja2
+import transformers.utils.chat_template_utils as chat_templates
+
+from chat_constructs import CONSTRUCTS, VARIABLES
+from chat_conversations import CONVERSATIONS
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "chat")
-BOS, EOS = "<bos-token>", "<eos-token>"
-SYSTEM = ("system", " Answer briefly.\n")
-CONVERSATIONS = {
-    "question": [("user", "What is 2 + 2?")],
-    "spaces": [("user", "  two\nlines \n")],
-    "system": [SYSTEM, ("user", "Hi")],
-    "turns": [("user", "Hi"), ("assistant", " Hello! "), ("user", "Bye")],
-    "all": [SYSTEM, ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d\n"), ("user", "e")],
-    "thought": [("user", "a"), ("assistant", "<think>\nhm\n</think>\n\nb"), ("user", "c")],
-    "unfinished": [("user", "a"), ("assistant", "b")],
-    "two_users": [("user", "a"), ("user", "b")],
-}
+NOW = (2026, 12, 1, 9, 5, 7)
+TOKENS = {"bos_token": "<bos-token>", "eos_token": "<eos-token>"}
 
 
-def refuse(text):
-    raise TemplateError(text)
+class FixedTime(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls(*NOW)
+
+
+def render_variants(source, messages):
+    texts = []
+    for add_generation_prompt in (True, False):
+        for thinking in (None, True, False):
+            kwargs = dict(TOKENS) if thinking is None else dict(TOKENS, enable_thinking=thinking)
+            try:
+                rendered, _ = chat_templates.render_jinja_template(
+                    conversations=[messages], chat_template=source, add_generation_prompt=add_generation_prompt, **kwargs)
+                text = rendered[0].encode()
+                texts.append(str(len(text)).encode() + b":" + text)
+            except (jinja2.exceptions.TemplateError, TypeError, ValueError, AttributeError, ZeroDivisionError, RecursionError):
+                texts.append(b"-")
+    return texts
+
+
+def digests(folder):
+    lines = []
+    for path in sorted(glob.glob(os.path.join(folder, "*.jinja"))):
+        with open(path, encoding="utf-8", newline="") as file:
+            source = file.read()
+        lines.append(os.path.basename(path))
+        for name, messages in CONVERSATIONS.items():
+            texts = render_variants(source, messages)
+            refused = all(text == b"-" for text in texts)
+            lines.append(f" {name} " + ("refused" if refused else hashlib.sha256(b"".join(texts)).hexdigest()[:12]))
+    return "\n".join(lines) + "\n"
+
+
+def constructs():
+    cases = []
+    for template in CONSTRUCTS:
+        try:
+            text = chat_templates._compile_jinja_template(template).render(**VARIABLES)
+            text.encode()
+        except Exception:  # what Python raises here is any of its own errors
+            text = None
+        cases.append({"template": template, "text": text})
+    return {"variables": VARIABLES, "cases": cases}
+
+
+def dump(value, file):
+    with open(os.path.join(OUT, file), "w", encoding="utf-8") as out:
+        json.dump(value, out, indent=1, ensure_ascii=True)
+        out.write("\n")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--smollm2")
+    parser.add_argument("--public")
     args = parser.parse_args()
-    if args.smollm2:
-        import gguf
-        field = gguf.GGUFReader(args.smollm2).fields["tokenizer.chat_template"]
-        with open(os.path.join(OUT, "smollm2.jinja"), "w", encoding="utf-8") as f:
-            f.write(field.contents())
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.globals["raise_exception"] = refuse
-    with open(os.path.join(OUT, "expected.txt"), "wb") as out:
-        for file in sorted(os.listdir(OUT)):
-            name, kind = os.path.splitext(file)
-            if kind != ".jinja":
-                continue
-            with open(os.path.join(OUT, file), encoding="utf-8", newline="") as f:
-                template = environment.from_string(f.read())
-            for conversation, turns in CONVERSATIONS.items():
-                messages = [{"role": role, "content": content} for role, content in turns]
-                try:
-                    prompt = template.render(messages=messages, tools=None, documents=None, add_generation_prompt=True,
-                                             bos_token=BOS, eos_token=EOS).encode("utf-8")
-                    out.write(f"{name} {conversation} {len(prompt)}\n".encode() + prompt + b"\n")
-                except TemplateError:
-                    out.write(f"{name} {conversation} error\n".encode())
+    chat_templates.datetime = FixedTime
+    dump(CONVERSATIONS, "conversations.json")
+    dump(constructs(), "constructs.json")
+    with open(os.path.join(OUT, "expected.txt"), "w", encoding="utf-8") as out:
+        out.write(digests(OUT))
+    if args.public:
+        with open(os.path.join(OUT, "public.txt"), "w", encoding="utf-8") as out:
+            out.write(digests(args.public))
 
 
 if __name__ == "__main__":

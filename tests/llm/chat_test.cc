@@ -1,32 +1,24 @@
-// Prompts of every known template against those that Jinja renders (tests/golden/make_chat_prompts.py).
+// llm: prompts of chat templates equal those of transformers.
 #include "kpd/llm/chat.h"
 
-#include <filesystem>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/expect_error.h"
+#include "kpd/base/hash.h"
 
 namespace kpd::llm {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 const std::string kFolder = std::string(KPD_TESTS_DIR) + "/golden/chat/";
-const ChatMessage kSystem{"system", " Answer briefly.\n"};
-
-const std::map<std::string, std::vector<ChatMessage>> kConversations = {
-    {"question", {{"user", "What is 2 + 2?"}}},
-    {"spaces", {{"user", "  two\nlines \n"}}},
-    {"system", {kSystem, {"user", "Hi"}}},
-    {"turns", {{"user", "Hi"}, {"assistant", " Hello! "}, {"user", "Bye"}}},
-    {"all", {kSystem, {"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"assistant", "d\n"}, {"user", "e"}}},
-    {"thought", {{"user", "a"}, {"assistant", "<think>\nhm\n</think>\n\nb"}, {"user", "c"}}},
-    {"unfinished", {{"user", "a"}, {"assistant", "b"}}},
-    {"two_users", {{"user", "a"}, {"user", "b"}}},
-};
+constexpr ChatTime kNow{2026, 12, 1, 9, 5, 7};
 
 std::string read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -36,117 +28,174 @@ std::string read(const std::string& path) {
   return out.str();
 }
 
-Tokenizer with_template(const std::string& jinja) {
-  const json tokenizer = {{"model", {{"type", "BPE"}, {"vocab", json::object()}, {"merges", json::array()}}},
+Tokenizer with_template(const Json& jinja) {
+  const Json tokenizer = {{"model", {{"type", "BPE"}, {"vocab", Json::object()}, {"merges", Json::array()}}},
                           {"added_tokens",
                            {{{"id", 0}, {"content", "<bos-token>"}, {"special", true}},
                             {{"id", 1}, {"content", "<eos-token>"}, {"special", true}}}}};
-  const json config = {{"bos_token", "<bos-token>"}, {"eos_token", {{"content", "<eos-token>"}}}, {"chat_template", jinja}};
+  const Json config = {{"bos_token", "<bos-token>"}, {"eos_token", {{"content", "<eos-token>"}}}, {"chat_template", jinja}};
   return Tokenizer::from_json(tokenizer.dump(), config.dump(), "tokenizer.json");
 }
 
-// By file name up to the first '_' or digit that tells a version of the family.
-ChatFamily family_of(const std::string& name) {
-  if (name.starts_with("chatml") || name == "smollm2") return ChatFamily::kChatMl;
-  if (name.starts_with("qwen")) return ChatFamily::kQwen;
-  if (name.starts_with("llama2")) return ChatFamily::kLlama2;
-  if (name.starts_with("llama3")) return ChatFamily::kLlama3;
-  if (name.starts_with("mistral")) return ChatFamily::kMistral;
-  return name.starts_with("gemma") ? ChatFamily::kGemma : ChatFamily::kPhi3;
+std::vector<ChatMessage> messages_of(const Json& list) {
+  std::vector<ChatMessage> out;
+  for (const Json& m : list) {
+    ChatMessage message{.role = m["role"].get<std::string>(), .content = ""};
+    if (m["content"].is_string()) {
+      message.content = m["content"].get<std::string>();
+    } else {
+      for (const Json& part : m["content"]) message.parts.push_back(part["text"].get<std::string>());
+    }
+    if (m.contains("reasoning_content")) message.reasoning_content = m["reasoning_content"].get<std::string>();
+    out.push_back(std::move(message));
+  }
+  return out;
 }
 
-TEST(Chat, PromptsAreThoseOfTheTemplates) {
-  const std::string expected = read(kFolder + "expected.txt");
-  size_t at = 0, prompts = 0;
-  while (at < expected.size()) {
-    const size_t end = expected.find('\n', at);
-    std::istringstream line(expected.substr(at, end - at));
-    std::string name, conversation, size;
-    line >> name >> conversation >> size;
-    at = end + 1;
-    SCOPED_TRACE(name + " " + conversation);
-    const Tokenizer tokenizer = with_template(read(kFolder + name + ".jinja"));
-    const ChatFamily family = recognise_chat_template(tokenizer.chat_template());
-    EXPECT_EQ(chat_family_name(family), std::string(chat_family_name(family_of(name))));
-    const auto& messages = kConversations.at(conversation);
-    std::string prompt = "refused";
-    try {
-      prompt = render_chat(family, tokenizer, messages);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument) << e.what();
-      // The one template that drops a system message without a word.
-      if (name == "phi3_first" && messages[0].role == "system") size = "dropped";
+// The six renderings of a conversation, as make_chat_prompts.py joins them.
+std::string variants(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages, bool* refused) {
+  std::string all;
+  *refused = true;
+  for (const bool prompt : {true, false}) {
+    for (const std::optional<bool> thinking : {std::optional<bool>(), std::optional(true), std::optional(false)}) {
+      try {
+        const std::string text =
+            chat.render(tokenizer, messages, {.add_generation_prompt = prompt, .thinking = thinking, .now = kNow}).text;
+        all += std::to_string(text.size()) + ":" + text;
+        *refused = false;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument) << e.what();
+        all += "-";
+      }
     }
-    if (size == "error") {
-      EXPECT_EQ(prompt, "refused");
+  }
+  return all;
+}
+
+std::string digest(const std::string& text) {
+  const Sha256Digest hash = sha256({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  std::string out;
+  for (size_t i = 0; i < 6; ++i) {
+    char hex[3];
+    std::snprintf(hex, sizeof(hex), "%02x", hash[i]);
+    out += hex;
+  }
+  return out;
+}
+
+// Compares all templates of a folder with a file of digests; how many were rendered.
+size_t compare(const std::string& folder, const std::string& golden) {
+  const Json conversations = Json::parse(read(kFolder + "conversations.json"));
+  std::istringstream lines(read(kFolder + golden));
+  std::string line, file;
+  size_t n = 0;
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat;
+  while (std::getline(lines, line)) {
+    if (!line.starts_with(' ')) {
+      file = line;
+      tokenizer.emplace(with_template(read(folder + file)));
+      chat.emplace(ChatTemplate::of_model(*tokenizer));
       continue;
     }
-    const bool dropped = size == "dropped";
-    if (dropped) size = line.str().substr(line.str().rfind(' ') + 1);
-    const size_t bytes = std::stoul(size);
-    if (!dropped) {
-      EXPECT_EQ(prompt, expected.substr(at, bytes));
-    }
-    at += bytes + 1;
-    ++prompts;
+    std::istringstream words(line);
+    std::string name, expected;
+    words >> name >> expected;
+    SCOPED_TRACE(file + " " + name);
+    bool refused = false;
+    const std::string all = variants(*chat, *tokenizer, messages_of(conversations[name]), &refused);
+    EXPECT_EQ(refused ? "refused" : digest(all), expected) << all;
+    n += !refused;
   }
-  EXPECT_GT(prompts, 100u);
+  return n;
 }
 
-TEST(Chat, UnknownTemplatesAreRefusedWithTheKnownOnes) {
-  for (const char* jinja :
-       {"", "{{ messages }}", "{% for m in messages %}<|user|>\n{{ m.content }}{{ eos_token }}{% endfor %}",
-        "<|im_start|>user<|im_sep|>{{ content }}<|im_end|>", "[SYSTEM_PROMPT]x[/SYSTEM_PROMPT][INST]y[/INST]"}) {
-    SCOPED_TRACE(jinja);
-    EXPECT_KPD_ERROR(kUnsupported, "(chatml, llama2, llama3, mistral, gemma, phi3, qwen) or give a finished prompt",
-                     recognise_chat_template(jinja));
-  }
-  EXPECT_KPD_ERROR(kUnsupported, "brings no chat template", recognise_chat_template(""));
+TEST(Chat, PromptsAreThoseOfTransformers) { EXPECT_GT(compare(kFolder, "expected.txt"), 300u); }
+
+// The templates are their makers' and lie in the shared data, not here; only digests of their prompts do.
+TEST(Chat, PublicTemplatesGiveWhatTransformersGives) {
+  const char* shared = std::getenv("KPD_SHARED_DATA");
+  if (!shared || !std::ifstream(std::string(shared) + "/templates/chatml.jinja").is_open())
+    GTEST_SKIP() << "no public templates: ../shared/data/templates is missing";
+  EXPECT_GT(compare(std::string(shared) + "/templates/", "public.txt"), 800u);
 }
 
-// 200,000 places where a system message could begin, of which none is one: read once from place to place, not once a place.
-TEST(Chat, AHostileTemplateIsReadInOnePass) {
-  std::string jinja;
-  for (int i = 0; i < 200000; ++i) jinja += "<|im_start|>system\n'";
-  EXPECT_EQ(recognise_chat_template(jinja + "<|im_end|>"), ChatFamily::kChatMl);
-  const Tokenizer tokenizer = with_template(jinja + "<|im_end|><|im_start|>system\nBe brief.<|im_end|>");
+TEST(Chat, ATemplateInSeveralNamedOnesIsTheDefault) {
+  const Json several = Json::array({{{"name", "tool_use"}, {"template", "T"}}, {{"name", "default"}, {"template", "D"}}});
+  const Tokenizer t = with_template(several);
+  EXPECT_EQ(ChatTemplate::of_model(t).source(), "D");
+  ASSERT_EQ(t.named_chat_templates().size(), 1u);
+  EXPECT_EQ(t.named_chat_templates()[0].name, "tool_use");
+  EXPECT_EQ(t.named_chat_templates()[0].source, "T");
+  const Tokenizer none = with_template(Json::array({{{"name", "rag"}, {"template", "R"}}}));
+  EXPECT_KPD_ERROR(kUnsupported, "several chat templates (rag) and none is the default", ChatTemplate::of_model(none));
+}
+
+TEST(Chat, AModelWithoutATemplateIsRefusedWithTheBuiltInOnes) {
+  EXPECT_KPD_ERROR(kUnsupported, "brings no chat template; name the one that it was trained with (chatml, llama2, llama3, mistral, gemma, phi3, qwen)",
+                   ChatTemplate::of_model(with_template("")));
+  EXPECT_KPD_ERROR(kInvalidArgument, "no chat template 'alpaca', expected one of chatml, llama2,", ChatTemplate::built_in("alpaca"));
+}
+
+TEST(Chat, CarriageReturnsOfATemplateAreLineEnds) {
+  const Tokenizer t = with_template("{% set s = 'You are\r\nhelpful' %}\r\n{{ s }}\r\n{% if true %}\r\nx{% endif %}\r\n");
+  EXPECT_EQ(ChatTemplate::of_model(t).render(t, {{{"user", "a"}}}).text, "You are\nhelpful\nx");
+}
+
+TEST(Chat, VariablesOfTheCaller) {
+  const Tokenizer t = with_template("{{ bos_token }}{{ a }}{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}{{ strftime_now('%F') }}");
+  const ChatTemplate chat = ChatTemplate::of_model(t);
   const std::vector<ChatMessage> hi = {{"user", "Hi"}};
-  EXPECT_EQ(render_chat(ChatFamily::kChatMl, tokenizer, hi),
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(chat.render(t, hi, {.thinking = false, .now = kNow, .variables_json = R"({"a": "<x>"})"}).text, "<bos-token><x>FalseTrueNone2026-12-01");
+  EXPECT_EQ(chat.render(t, hi, {.thinking = false, .now = kNow, .variables_json = R"({"enable_thinking": true, "bos_token": "B"})"}).text,
+            "BTrueTrueNone2026-12-01");
+  const ChatPrompt p = chat.render(t, hi, {.now = kNow, .variables_json = R"({"a": "<x>"})"});
+  EXPECT_EQ(p.foreign, (std::vector<TextRange>{{11, 14}}));
+  for (const char* name : {"messages", "tools", "documents"})
+    EXPECT_KPD_ERROR(kInvalidArgument, "is not theirs to set", chat.render(t, hi, {.variables_json = std::string("{\"") + name + "\": []}"}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "without messages", chat.render(t, {}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "expected a date", chat.render(t, hi, {.now = ChatTime{2026, 13, 1, 0, 0, 0}}));
 }
 
-TEST(Chat, FamiliesHaveNames) {
-  for (const char* name : {"chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "qwen"}) {
-    EXPECT_STREQ(chat_family_name(chat_family(name)), name);
+TEST(Chat, OfMessagesAllIsForeignButThePlainRole) {
+  const Tokenizer t = with_template("{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.reasoning_content }};{% endfor %}");
+  const std::vector<ChatMessage> messages = {{"user", "ab"}, {"<|x|>", "c"}, {.role = "assistant", .content = "d", .reasoning_content = "e"}};
+  const ChatPrompt p = ChatTemplate::of_model(t).render(t, messages);
+  EXPECT_EQ(p.text, "<user>ab;<<|x|>>c;<assistant>de;");
+  EXPECT_EQ(p.foreign, (std::vector<TextRange>{{6, 8}, {10, 15}, {16, 17}, {29, 31}}));
+}
+
+TEST(Chat, Dates) {
+  const ChatTime t = parse_chat_date("2024-02-29");
+  EXPECT_EQ(std::tuple(t.year, t.month, t.day, t.hour), std::tuple(2024, 2, 29, 0));
+  for (const char* text : {"", "2023-02-29", "2024-13-01", "2024-00-01", "2024-04-31", "24-01-01", "2024/01/01", "2024-1-1", "0000-01-01", "2024-01-0x"})
+    EXPECT_KPD_ERROR(kInvalidArgument, "is no date, expected YYYY-MM-DD", parse_chat_date(text));
+}
+
+TEST(Chat, BuiltInTemplates) {
+  const Tokenizer none = with_template("");
+  const std::vector<ChatMessage> all = {{"system", "S"}, {"user", " a "}, {"assistant", "b"}, {"user", "c"}};
+  const std::map<std::string, std::string> expected = {
+      {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n a <|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
+                 "<|im_start|>assistant\n"},
+      {"llama2", "<bos-token>[INST] <<SYS>>\nS\n<</SYS>>\n\n a [/INST] b <eos-token><bos-token>[INST] c [/INST]"},
+      {"llama3", "<bos-token><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
+                 "<|start_header_id|>assistant<|end_header_id|>\n\nb<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|>"
+                 "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+      {"mistral", "<bos-token>[INST] S\n\n a  [/INST]b<eos-token>[INST] c [/INST]"},
+      {"gemma", "<bos-token><start_of_turn>user\nS\n\na<end_of_turn>\n<start_of_turn>model\nb<end_of_turn>\n<start_of_turn>user\nc<end_of_turn>\n"
+                "<start_of_turn>model\n"},
+      {"phi3", "<|system|>\nS<|end|>\n<|user|>\n a <|end|>\n<|assistant|>\nb<|end|>\n<|user|>\nc<|end|>\n<|assistant|>\n"},
+  };
+  for (const std::string_view name : ChatTemplate::names()) {
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = ChatTemplate::built_in(name);
+    EXPECT_EQ(chat.render(none, all).text, expected.at(name == "qwen" ? "chatml" : std::string(name)));
   }
-  EXPECT_KPD_ERROR(kInvalidArgument, "no chat template 'alpaca', expected one of chatml, llama2,", chat_family("alpaca"));
-}
-
-TEST(Chat, RefusesWhatAFamilyDoesNotHave) {
-  const Tokenizer none = with_template("");
-  EXPECT_KPD_ERROR(kInvalidArgument, "without messages", render_chat(ChatFamily::kChatMl, none, {}));
-  const std::vector<ChatMessage> tool = {{"user", "a"}, {"tool", "b"}};
-  EXPECT_KPD_ERROR(kInvalidArgument, "chat message 1 has the role 'tool', the chatml template knows system",
-                   render_chat(ChatFamily::kChatMl, none, tool));
-  const std::vector<ChatMessage> twice = {{"user", "a"}, {"user", "b"}};
-  EXPECT_KPD_ERROR(kInvalidArgument, "chat message 1 is of the user, the gemma template needs",
-                   render_chat(ChatFamily::kGemma, none, twice));
-  const std::vector<ChatMessage> alone = {kSystem};
-  EXPECT_KPD_ERROR(kInvalidArgument, "a system message alone", render_chat(ChatFamily::kLlama2, none, alone));
-}
-
-TEST(Chat, AFamilyByNameNeedsNoTemplate) {
-  const Tokenizer none = with_template("");
-  const std::vector<ChatMessage> hi = {{"user", "Hi"}};
-  EXPECT_EQ(render_chat(ChatFamily::kChatMl, none, hi), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(render_chat(ChatFamily::kMistral, none, hi), "<bos-token>[INST] Hi [/INST]");
-  EXPECT_EQ(render_chat(ChatFamily::kGemma, none, hi),
-            "<bos-token><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
-  EXPECT_EQ(render_chat(ChatFamily::kPhi3, none, hi), "<|user|>\nHi<|end|>\n<|assistant|>\n");
-  EXPECT_EQ(
-      render_chat(ChatFamily::kLlama3, none, hi),
-      "<bos-token><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
-  EXPECT_EQ(render_chat(ChatFamily::kLlama2, none, hi), "<bos-token>[INST] Hi [/INST]");
+  const std::vector<ChatMessage> twice = {{"user", "a"}, {"user", "b"}}, alone = {{"system", "S"}};
+  EXPECT_KPD_ERROR(kInvalidArgument, "message 1 is of user, the template gemma needs user and assistant in turn",
+                   ChatTemplate::built_in("gemma").render(none, twice));
+  EXPECT_KPD_ERROR(kInvalidArgument, "the template llama2 needs a message of the user", ChatTemplate::built_in("llama2").render(none, alone));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ TEST_F(SmolLm2, AnswersInItsTemplate) {
   const Tokenizer t = tokenizer();
   Model fast = load(Arithmetic::kFast);
   const ChatMessage messages[] = {{"user", "What is gravity? One sentence."}};
-  const std::string prompt = render_chat(recognise_chat_template(t.chat_template()), t, messages);
+  const ChatPrompt prompt = ChatTemplate::of_model(t).render(t, messages);
   const std::string answer = say(fast, t, t.encode(prompt, {.add_special = false, .parse_special = true}), 16);
   EXPECT_TRUE(answer.starts_with("Gravity is a fundamental")) << answer;
 }

@@ -33,7 +33,7 @@ void check_arguments(GenerateArgs& args) {
   }
   if (args.has_prompt && !args.prompt_file.empty()) usage("a prompt and --prompt-file: give one of them");
   if (!args.system.empty() && !args.chat) usage("--system belongs to --chat");
-  if (!args.chat_template.empty() && !args.chat) usage("--chat-template belongs to --chat");
+  if (const char* option = args.templates.given(); option && !args.chat) usage(option, " belongs to --chat");
 }
 
 // A conversation's first messages.
@@ -98,8 +98,7 @@ Command generate_command() {
             add(app, "--chat", args->chat,
                 "put the prompt into the model's chat template; without a prompt, at a terminal, converse");
             add(app, "--system", args->system, "TEXT", "system message of a chat");
-            add(app, "--chat-template", args->chat_template, "NAME",
-                "chatml, llama2, llama3, mistral, gemma, phi3 or qwen (default: recognised)");
+            args->templates.add_options(app);
             add(app, "-c,--ctx", args->ctx, "N", "tokens of prompt and answer (default: the model's, at most 8192)");
             add(app, "-n,--max-tokens", args->max_tokens, "N",
                 "tokens of the answer (default 256; in a conversation: until the context is full)");

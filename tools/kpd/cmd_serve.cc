@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "chat_options.h"
 #include "cli.h"
 #include "commands.h"
 #include "kpd/base/error.h"
@@ -25,7 +26,8 @@ struct ServeArgs {
   ModelArgs which;
   ModelOptions model;
   AccessOptions access;
-  std::string path, host, port, ctx, parallel, max_queue, timeout, kv, cache_ram, chat_template, name;
+  ChatArgs templates;
+  std::string path, host, port, ctx, parallel, max_queue, timeout, kv, cache_ram, name;
   bool log = false;
 };
 
@@ -53,14 +55,13 @@ std::string model_name(const ServeArgs& args) {
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
 
-void find_chat_family(std::optional<llm::ChatFamily> given, Service& service) {
-  service.family = given;
-  if (given) return;
+void find_template(const ChatArgs& args, Service& service) {
   try {
-    service.family = llm::recognise_chat_template(service.tokenizer.chat_template());
+    service.chat = choose_template(args, service.tokenizer);
   } catch (const Error& e) {
+    if (!args.template_text.empty()) throw;
     service.no_chat = e.what();
-    say("note: no chat: {} (--chat-template)\n", e.what());
+    say("note: no chat: {}\n", e.what());
   }
 }
 
@@ -136,8 +137,7 @@ int run_serve(ServeArgs& args) {
   const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
   const auto timeout = static_cast<int>(parse_count("--timeout", args.timeout.empty() ? "600" : args.timeout, 1, 86400));
   llm::SchedulerOptions options = scheduler_options(args);
-  std::optional<llm::ChatFamily> family;
-  if (!args.chat_template.empty()) family = as_usage("--chat-template", [&] { return llm::chat_family(args.chat_template); });
+  const llm::ChatOptions chat_options = args.templates.options();
   const int threads = args.common.threads();
   const DeferInterrupt defer(true);
   HttpLimits limits;
@@ -163,7 +163,9 @@ int run_serve(ServeArgs& args) {
   service.timeout_seconds = timeout;
   service.max_requests = options.n_slots + options.max_queue;
   service.api_keys = keys;
-  find_chat_family(family, service);
+  service.chat_options = chat_options;
+  service.special_in_content = args.templates.special_in_content;
+  find_template(args.templates, service);
   front.service.store(&service);
   announce(args, *serving, options, host, bound);
   while (!interrupted() && http.failure().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -201,8 +203,7 @@ Command serve_command() {
         CLI::Option* key_file = add(app, "--api-key-file", args->access.key_file, "FILE", "keys, one a line; each opens");
         add(app, "--log", args->log, "a line on stderr for each request");
         add(app, "--name", args->name, "TEXT", "the model's name for clients (default: the file's)");
-        add(app, "--chat-template", args->chat_template, "NAME",
-            "chatml, llama2, llama3, mistral, gemma, phi3 or qwen (default: recognised)");
+        args->templates.add_options(app);
         add(app, "--cache-ram", args->cache_ram, "MIB",
             "memory for conversations that no slot holds any more, so that they go on without being read again (default 1024)");
         add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");

@@ -27,15 +27,6 @@ double per_second(size_t n, double seconds) { return seconds > 0 ? static_cast<d
 // The time between tokens: the first is there when the prompt is read.
 double decode_speed(const llm::Generated& g) { return per_second(g.tokens > 0 ? g.tokens - 1 : 0, g.decode_seconds); }
 
-llm::ChatFamily find_family(const std::string& named, const llm::Tokenizer& tokenizer) {
-  if (!named.empty()) return as_usage("--chat-template", [&] { return llm::chat_family(named); });
-  try {
-    return llm::recognise_chat_template(tokenizer.chat_template());
-  } catch (const Error& e) {
-    fail(e.code(), e.what(), " (--chat-template)");
-  }
-}
-
 // What generate() and the model tell while a prompt is read and answered. An answer that is not printed as it comes has a line
 // of progress too.
 class Listener {
@@ -96,6 +87,7 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   options_.opens_text = args.chat;
   options_.context_shift = args.context_shift;
   options_.stop = args.stop;
+  chat_options_ = args.templates.options();
   const size_t asked = args.ctx.empty() ? 0 : parse_count("--ctx", args.ctx, 2, 1 << 24);
   const size_t asked_tokens = args.max_tokens.empty() ? 0 : parse_count("--max-tokens", args.max_tokens, 1, 1 << 24);
   const std::string kv = args.kv.empty() ? "f16" : args.kv;
@@ -103,7 +95,7 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   static_cast<void>(as_usage("sampling", [&] { return args.sampling.over({.temperature = 1}); }));
 
   opened_ = open_model(args.path);
-  if (args.chat) family_ = find_family(args.chat_template, opened_->tokenizer);
+  if (args.chat) template_ = choose_template(args.templates, opened_->tokenizer);
   const size_t trained = opened_->description.max_context;
   options_.context = asked != 0 ? asked : std::min<size_t>(trained, 8192);
   // A conversation's answer is stopped by who reads it; one that goes into a file has to end by itself.
@@ -131,7 +123,7 @@ void Session::load() {
 const llm::Tokenizer& Session::tokenizer() const { return loaded_ ? loaded_->tokenizer : opened_->tokenizer; }
 
 std::vector<llm::TokenId> Session::chat_prompt(const std::vector<llm::ChatMessage>& messages) const {
-  return tokenizer().encode(llm::render_chat(*family_, tokenizer(), messages), {.add_special = false, .parse_special = true});
+  return encode_prompt(tokenizer(), template_->render(tokenizer(), messages, chat_options_), args_.templates.special_in_content);
 }
 
 void Session::check_fits(size_t prompt_tokens) const {

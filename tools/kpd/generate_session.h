@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "chat_options.h"
 #include "kpd/llm/chat.h"
 #include "kpd/llm/generate.h"
 #include "model_options.h"
@@ -19,7 +20,8 @@ struct GenerateArgs {
   ModelOptions model;
   ModelArgs which;
   SamplingArgs sampling;
-  std::string path, prompt, prompt_file, system, ctx, max_tokens, kv, chat_template;
+  ChatArgs templates;
+  std::string path, prompt, prompt_file, system, ctx, max_tokens, kv;
   std::vector<std::string> stop;
   bool chat = false, ignore_eos = false, context_shift = false, has_prompt = false;
 };
@@ -55,7 +57,8 @@ class Session {
 
   const GenerateArgs& args_;
   std::optional<OpenedModel> opened_;  // until it becomes loaded_
-  std::optional<llm::ChatFamily> family_;
+  std::optional<llm::ChatTemplate> template_;
+  llm::ChatOptions chat_options_;
   std::optional<LoadedModel> loaded_;
   llm::GenerateOptions options_;
   std::unique_ptr<llm::KvCache> cache_;

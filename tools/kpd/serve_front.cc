@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "serve_chat.h"
+
 namespace kpd::tool {
 namespace {
 
@@ -62,6 +64,7 @@ void add_routes(HttpServer& http, const Front& front, const std::string& model) 
   http.post("/detokenize", when_loaded(front, serve_detokenize));
   http.post("/v1/completions", when_loaded(front, serve_completions));
   http.post("/v1/chat/completions", when_loaded(front, serve_chat));
+  http.post("/apply-template", when_loaded(front, serve_apply_template));
 }
 
 std::string log_line(const HttpRecord& r, std::chrono::system_clock::time_point at) {

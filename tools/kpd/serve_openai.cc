@@ -7,6 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
+#include "serve_chat.h"
 #include "serve_logprobs.h"
 
 namespace kpd::tool {
@@ -25,6 +26,7 @@ struct Choice {
   std::vector<llm::TokenScore> scores;
   std::unique_ptr<TextOffsets> offsets;  // of the answer's tokens
   bool opens_text = true;                // no token of the answer has been given out
+  std::optional<ThoughtSplitter> split;  // of a chat
   bool begun = false, over = false;
 };
 
@@ -75,6 +77,8 @@ class Answering {
         request.top_logprobs = query_.logprobs;
         request.client = client;
         Choice choice;
+        using Begin = ThoughtSplitter::Begin;
+        choice.split.emplace(!query_.split_thoughts ? Begin::kOff : prompt.opens_thought ? Begin::kOpen : Begin::kUnopened);
         choice.ticket = submit_one(std::move(request));
         choice.prompt = &prompt;
         choice.offsets =
@@ -100,7 +104,7 @@ class Answering {
       const std::string text = query_.echo ? c.prompt->text + c.text : c.text;
       Json choice = {{"index", i}};
       if (query_.chat) {
-        choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+        choice["message"] = message(*c.split, text);
       } else {
         choice["text"] = text;
       }
@@ -186,10 +190,11 @@ class Answering {
       if (write == nullptr) c.text += piece.text;
       if (query_.logprobs && piece.score) c.scores.push_back(std::move(*piece.score));
       if (write == nullptr || (piece.text.empty() && c.scores.empty())) continue;
-      if (!send_text(index, piece.text, *write)) return false;
+      if (!(query_.chat ? send_delta(index, c.split->push(piece.text), *write) : send_text(index, piece.text, *write))) return false;
     }
     if (!c.over || write == nullptr) return true;
     check(c);
+    if (query_.chat && !send_delta(index, c.split->finish(), *write)) return false;
     return send_choice(index, query_.chat ? Json{{"delta", Json::object()}} : Json{{"text", ""}}, *write,
                        llm::finish_reason_name(c.ticket->result().reason));
   }
@@ -207,7 +212,22 @@ class Answering {
   }
 
   bool send_text(size_t index, const std::string& text, const Writer& write) {
-    return send_choice(index, query_.chat ? Json{{"delta", {{"content", text}}}} : Json{{"text", text}}, write, nullptr);
+    return send_choice(index, {{"text", text}}, write, nullptr);
+  }
+
+  // Thoughts and text that a piece completed; nothing is sent for a piece that is held back, unless it brings scores.
+  bool send_delta(size_t index, const ThoughtSplitter::Parts& parts, const Writer& write) {
+    Json delta = Json::object();
+    if (!parts.thought.empty()) delta["reasoning_content"] = parts.thought;
+    if (!parts.text.empty() || (delta.empty() && !choices_[index].scores.empty())) delta["content"] = parts.text;
+    return delta.empty() || send_choice(index, {{"delta", std::move(delta)}}, write, nullptr);
+  }
+
+  static Json message(ThoughtSplitter& split, const std::string& text) {
+    ThoughtSplitter::Parts parts = split.push(text), rest = split.finish();
+    Json out = {{"role", "assistant"}, {"content", parts.text + rest.text}, {"refusal", nullptr}};
+    if (const std::string thought = parts.thought + rest.thought; !thought.empty()) out["reasoning_content"] = thought;
+    return out;
   }
 
   bool send_choice(size_t index, Json what, const Writer& write, const char* finish_reason) {
@@ -319,21 +339,8 @@ HttpReply serve_completions(const Service& service, const HttpRequest& http) {
 HttpReply serve_chat(const Service& service, const HttpRequest& http) {
   const nlohmann::json body = parse_body(http.body);
   TextQuery query = read_query(body, true, service.sampling, service.scheduler.description().n_vocabulary);
-  const std::vector<llm::ChatMessage> messages = read_messages(body);
-  if (!service.family) throw ApiError(400, service.no_chat, "messages");
-  size_t bytes = 0;
-  for (const llm::ChatMessage& m : messages) bytes += m.content.size();
-  Prompt prompt;
-  try {
-    prompt.text = llm::render_chat(*service.family, service.tokenizer, messages);
-  } catch (const Error& e) {
-    throw ApiError(400, e.what(), "messages");
-  }
-  // As for a plain prompt: what cannot fit is not tokenized.
-  check_text_fits(bytes, service.scheduler.context(), "the messages have", "messages");
-  prompt.tokens = service.tokenizer.encode(prompt.text, {.add_special = false, .parse_special = true});
   std::vector<Prompt> prompts;
-  prompts.push_back(std::move(prompt));
+  prompts.push_back(chat_prompt(service, body, query));
   return run(service, http, std::move(query), std::move(prompts));
 }
 

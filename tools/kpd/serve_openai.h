@@ -15,7 +15,9 @@ namespace kpd::tool {
 struct Service {
   llm::Scheduler& scheduler;
   const llm::Tokenizer& tokenizer;
-  std::optional<llm::ChatFamily> family{};  // none: no chat, for the reason in no_chat
+  std::optional<llm::ChatTemplate> chat{};  // none: no chat, for the reason in no_chat
+  llm::ChatOptions chat_options{};
+  bool special_in_content = false;  // control tokens in messages are read
   std::string no_chat{};
   std::string model{};  // its name, without the path
   int64_t created = 0;

@@ -52,7 +52,6 @@ const std::vector<Neutral>& neutral_fields() {
       {"spaces_between_special_tokens", {true}},
       {"include_stop_str_in_output", {false}},
       {"stop_token_ids", {J::array()}},
-      {"add_generation_prompt", {true}},
       {"continue_final_message", {false}},
       {"documents", {J::array()}},
       // llama.cpp
@@ -282,6 +281,22 @@ void Fields::finish(std::span<const Neutral> neutral) const {
   }
 }
 
+namespace {
+
+void read_chat_fields(Fields& fields, TextQuery& q) {
+  q.add_generation_prompt = fields.flag("add_generation_prompt", true);
+  if (const auto format = fields.text("reasoning_format")) {
+    if (*format != "none" && *format != "auto" && *format != "deepseek") wrong("reasoning_format", "none, auto or deepseek");
+    q.split_thoughts = *format != "none";
+  }
+  if (const nlohmann::json* variables = fields.get("chat_template_kwargs")) {
+    if (!variables->is_object()) wrong("chat_template_kwargs", "an object");
+    q.chat_variables = variables->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+}
+
+}  // namespace
+
 TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults, size_t n_vocabulary) {
   TextQuery q;
   q.chat = chat;
@@ -302,7 +317,9 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
   }
   for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"})
     if (const auto n = fields.count_or_all(name, size_t{1} << 30)) q.max_tokens = n;
-  if (!chat) {
+  if (chat) {
+    read_chat_fields(fields, q);
+  } else {
     q.echo = fields.flag("echo", false);
   }
   if (const auto seconds = fields.count_or_all("sse_ping_interval", 3600))
@@ -403,8 +420,9 @@ std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body) {
     if (role == "developer") role = "system";
     fields.text("name");  // no template has a place for it
     std::string content = read_content(fields.get("content"), name + ".content");
+    std::string reasoning = fields.text("reasoning_content").value_or("");
     fields.finish(neutral_of_message());
-    messages.push_back({std::move(role), std::move(content)});
+    messages.push_back({.role = std::move(role), .content = std::move(content), .reasoning_content = std::move(reasoning)});
   }
   return messages;
 }

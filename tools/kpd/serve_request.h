@@ -46,6 +46,10 @@ struct TextQuery {
   bool has_seed = false;
   std::vector<std::string> stop;
   llm::SamplingOptions sampling;
+  // Of a chat.
+  bool add_generation_prompt = true;
+  bool split_thoughts = true;     // what a model thinks goes into reasoning_content
+  std::string chat_variables{};   // chat_template_kwargs, a JSON object; empty: none
 };
 
 // All fields but prompt and messages. `defaults`: where a request says nothing of sampling.
@@ -55,6 +59,7 @@ struct Prompt {
   std::vector<llm::TokenId> tokens;
   std::string text;    // as the client wrote it, or decoded
   size_t n_added = 0;  // leading tokens that the tokenizer put before it
+  bool opens_thought = false;  // the answer begins with what the model thinks, as the prompt has it
 };
 // A token stands for no more bytes of text than this, in any vocabulary that people use.
 inline constexpr size_t kMaxBytesPerToken = 256;

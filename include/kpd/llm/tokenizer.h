@@ -27,6 +27,17 @@ struct EncodeOptions {
   bool parse_special = true;  // text that spells a special token ("<|im_start|>") becomes that token
 };
 
+// The bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin, end;
+  bool operator==(const TextRange&) const = default;
+};
+
+// One of several chat templates.
+struct NamedTemplate {
+  std::string name, source;
+};
+
 // Immutable after construction; all const members are thread-safe. One that was moved from can only be destroyed or assigned
 // to.
 class Tokenizer {
@@ -46,6 +57,10 @@ class Tokenizer {
 
   // Malformed UTF-8 is replaced as Hugging Face's from_utf8_lossy does (U+FFFD).
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // The same for a prompt that a template made, without what the tokenizer adds by itself. Special tokens are read in what is
+  // not `foreign` alone: never in, into or out of those bytes, which are someone else's. `foreign` is ascending and disjoint;
+  // text that spells no special token becomes the ids that encode(text, {false, true}) gives.
+  std::vector<TokenId> encode(std::string_view text, std::span<const TextRange> foreign) const;
   // An id that no token has is no text: models have more outputs than tokens. One that no model can have, negative or from
   // kMaxVocabulary, is refused: Error(kInvalidArgument). skip_special leaves special tokens out.
   std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const;
@@ -62,7 +77,9 @@ class Tokenizer {
   std::span<const TokenId> end_of_turn()
       const;                                 // every token that ends a generation (EOS, <|im_end|>, <|eot_id|> ...), ascending
   bool adds_bos() const;                     // encode(add_special) puts BOS first
-  const std::string& chat_template() const;  // Jinja source; empty if there is none
+  // Jinja source; empty if there is none, or several of which none is the default.
+  const std::string& chat_template() const;
+  std::span<const NamedTemplate> named_chat_templates() const;  // those beside it
   // What the file lacks or says wrongly, and what was taken instead: sentences for its user, none for most files.
   std::span<const std::string> notes() const;
 
