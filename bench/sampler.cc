@@ -31,10 +31,14 @@ using llm::TokenId;
 using Rows = std::vector<std::vector<float>>;
 
 constexpr const char* kText =
-    "#include <vector>\n\n// Returns the largest sum of a contiguous part of the list, 0 for an empty one.\nint largest_sum(const "
-    "std::vector<int>& list) {\n  int best = 0, here = 0;\n  for (const int value : list) {\n    here = std::max(0, here + value);\n"
-    "    best = std::max(best, here);\n  }\n  return best;\n}\n\nOnce upon a time a baker in the old town asked his daughter what she "
-    "wanted for her birthday, and she said that a map of all the rivers would be nice, if he could draw one. He could not, but he "
+    "#include <vector>\n\n// Returns the largest sum of a contiguous part of the list, 0 for an empty one.\nint "
+    "largest_sum(const "
+    "std::vector<int>& list) {\n  int best = 0, here = 0;\n  for (const int value : list) {\n    here = std::max(0, here + "
+    "value);\n"
+    "    best = std::max(best, here);\n  }\n  return best;\n}\n\nOnce upon a time a baker in the old town asked his daughter "
+    "what she "
+    "wanted for her birthday, and she said that a map of all the rivers would be nice, if he could draw one. He could not, but "
+    "he "
     "knew somebody at the harbour who had sailed most of them.";
 
 Rows model_rows(const std::string& path, size_t n_rows) {
@@ -47,7 +51,9 @@ Rows model_rows(const std::string& path, size_t n_rows) {
   const std::span<const float> logits = model.forward(part, *cache);
   const size_t n = model.description().n_vocabulary;
   Rows rows;
-  for (size_t r = 0; r < tokens.size(); ++r) rows.emplace_back(logits.begin() + static_cast<std::ptrdiff_t>(r * n), logits.begin() + static_cast<std::ptrdiff_t>((r + 1) * n));
+  for (size_t r = 0; r < tokens.size(); ++r)
+    rows.emplace_back(logits.begin() + static_cast<std::ptrdiff_t>(r * n),
+                      logits.begin() + static_cast<std::ptrdiff_t>((r + 1) * n));
   return rows;
 }
 
@@ -165,8 +171,10 @@ void measure(const char* name, const Rows& rows) {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "151936";
-  std::printf("instruction set %s, ms a token\n\n| logits | vocabulary | sampling | one pass | kpd | by sorting |\n|---|---|---|---|---|---|\n",
-              active_isa().c_str());
+  std::printf(
+      "instruction set %s, ms a token\n\n| logits | vocabulary | sampling | one pass | kpd | by sorting "
+      "|\n|---|---|---|---|---|---|\n",
+      active_isa().c_str());
   try {
     size_t n = 0;
     if (what.find_first_not_of("0123456789") == std::string::npos) {

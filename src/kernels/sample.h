@@ -33,9 +33,10 @@ size_t gather_from(const float* x, size_t n, float least, float* values, uint32_
 }  // namespace scalar
 
 // 2^f on [-0.5, 0.5], minimax in relative error, the constant term 1.
-inline constexpr float kExp2[] = {1.0f, 0.6931470036506653f, 0.24022242426872253f, 0.05550733581185341f, 0.009671512991189957f, 0.001326472731307149f};
-inline constexpr float kExp2Low = -125.0f;           // below it a weight is 0
-inline constexpr float kExp2Round = 12582912.0f;     // 1.5 2^23: y + it rounds y to an integer in the low bits
+inline constexpr float kExp2[] = {
+    1.0f, 0.6931470036506653f, 0.24022242426872253f, 0.05550733581185341f, 0.009671512991189957f, 0.001326472731307149f};
+inline constexpr float kExp2Low = -125.0f;        // below it a weight is 0
+inline constexpr float kExp2Round = 12582912.0f;  // 1.5 2^23: y + it rounds y to an integer in the low bits
 inline constexpr uint32_t kExp2RoundBits = 0x4B400000u;
 
 }  // namespace kpd::kernels

@@ -68,9 +68,9 @@ class Candidates {
   size_t capacity_ = 0, size_ = 0;
   std::unique_ptr<float[]> values_, weights_;
   std::unique_ptr<uint32_t[]> ids_;
-  std::unique_ptr<uint32_t[]> active_;  // candidates among which a prefix ends, ascending
+  std::unique_ptr<uint32_t[]> active_;   // candidates among which a prefix ends, ascending
   std::unique_ptr<uint16_t[]> buckets_;  // of the active ones
-  std::unique_ptr<double[]> sums_;      // of weights, by block
+  std::unique_ptr<double[]> sums_;       // of weights, by block
 };
 
 }  // namespace kpd::llm

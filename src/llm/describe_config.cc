@@ -259,12 +259,14 @@ ModelDescription read_model(const ConfigObject& top, const Family& family, bool 
   return d;
 }
 
+// The model's class; empty where only model_type tells, as it does for transformers.
 std::string read_architecture(const Json& top, std::string_view file) {
   const auto it = top.find("architectures");
-  if (it == top.end() || !it->is_array() || it->empty() || !it->front().is_string()) {
-    fail(ErrorCode::kCorruptData, file, ": architectures is missing, expected a list with the name of the model's class");
+  if (it != top.end() && it->is_array() && !it->empty() && it->front().is_string()) return it->front().get<std::string>();
+  if (it == top.end() || it->is_null()) {
+    if (const auto type = top.find("model_type"); type != top.end() && type->is_string()) return "";
   }
-  return it->front().get<std::string>();
+  fail(ErrorCode::kCorruptData, file, ": architectures is missing, expected a list with the name of the model's class");
 }
 
 // Files that say the rotation in both spellings may only say the same.
@@ -321,8 +323,9 @@ ModelDescription describe_config(std::string_view json, std::string_view name) {
   const ConfigObject whole(parsed, name, asked);
   const ConfigObject top = text_half ? whole.object("text_config") : whole;
   if (text_half) refuse_quantized(whole);
-  const Family& family = text_half ? family_of_text_half(top.text("model_type", std::string(usual_half)), name)
-                                   : family_of_architecture(architecture, name);
+  const Family& family = text_half || architecture.empty()
+                             ? family_of_model_type(top.text("model_type", std::string(usual_half)), name)
+                             : family_of_architecture(architecture, name);
   ModelDescription d = read_model(top, family, text_half);
   d.tied_head = top.boolean("tie_word_embeddings", family.tied);
   // The whole model ties them unless it says otherwise.

@@ -13,7 +13,7 @@ namespace {
 
 // SmolLM, SmolLM2, TinyLlama, Falcon 3 and many others are "llama" in their files.
 constexpr std::array<Family, 15> kFamilies = {{
-    {.name = "llama", .architecture = "LlamaForCausalLM", .gguf = "llama", .interleaved_gguf = true},
+    {.name = "llama", .architecture = "LlamaForCausalLM", .gguf = "llama", .model_type = "llama", .interleaved_gguf = true},
     // Mistral's GGUF files call themselves llama.
     {.name = "mistral",
      .architecture = "MistralForCausalLM",
@@ -63,6 +63,7 @@ constexpr std::array<Family, 15> kFamilies = {{
     {.name = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
      .gguf = "smollm3",
+     .model_type = "smollm3",
      .interleaved_gguf = true,
      .unrotated_layers = true,
      .tied = true,
@@ -71,18 +72,21 @@ constexpr std::array<Family, 15> kFamilies = {{
     {.name = "qwen2",
      .architecture = "Qwen2ForCausalLM",
      .gguf = "qwen2",
+     .model_type = "qwen2",
      .qkv_bias = true,
      .windows = WindowRule::kOptional,
      .defaults = {.window = 4096, .context = 32768}},
     {.name = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .gguf = "qwen3",
+     .model_type = "qwen3",
      .qk_norm = true,
      .windows = WindowRule::kOptional,
      .defaults = {.head_dim = 128, .window = 4096, .context = 32768}},
     {.name = "gemma",
      .architecture = "GemmaForCausalLM",
      .gguf = "gemma",
+     .model_type = "gemma",
      .norm_plus_one = true,
      .scaled_embedding = true,
      .tied = true,
@@ -91,6 +95,7 @@ constexpr std::array<Family, 15> kFamilies = {{
     {.name = "gemma2",
      .architecture = "Gemma2ForCausalLM",
      .gguf = "gemma2",
+     .model_type = "gemma2",
      .post_norms = true,
      .norm_plus_one = true,
      .scaled_embedding = true,
@@ -125,15 +130,22 @@ constexpr std::array<Family, 15> kFamilies = {{
     {.name = "phi3",
      .architecture = "Phi3ForCausalLM",
      .gguf = "phi3",
+     .model_type = "phi3",
      .fused_qkv = true,
      .fused_gate_up = true,
      .windows = WindowRule::kAll,
      .defaults = {.norm_eps = 1e-5, .context = 4096}},
-    {.name = "granite", .architecture = "GraniteForCausalLM", .gguf = "granite", .multipliers = true, .interleaved_gguf = true},
+    {.name = "granite",
+     .architecture = "GraniteForCausalLM",
+     .gguf = "granite",
+     .model_type = "granite",
+     .multipliers = true,
+     .interleaved_gguf = true},
     // The dense ones of Granite 4; their GGUF files are those of granite.
     {.name = "granite4",
      .architecture = "GraniteMoeHybridForCausalLM",
      .gguf = "",
+     .model_type = "granitemoehybrid",
      .multipliers = true,
      .fused_gate_up = true,
      .shared_mlp = true},
@@ -141,6 +153,7 @@ constexpr std::array<Family, 15> kFamilies = {{
     {.name = "olmo2",
      .architecture = "Olmo2ForCausalLM",
      .gguf = "olmo2",
+     .model_type = "olmo2",
      .qk_norm = true,
      .qk_norm_whole = true,
      .pre_norms = false,
@@ -151,6 +164,7 @@ constexpr std::array<Family, 15> kFamilies = {{
     {.name = "olmo3",
      .architecture = "Olmo3ForCausalLM",
      .gguf = "",
+     .model_type = "olmo3",
      .qk_norm = true,
      .qk_norm_whole = true,
      .pre_norms = false,
@@ -257,7 +271,7 @@ bool is_composite(std::string_view architecture, std::string_view& usual) {
   return false;
 }
 
-const Family& family_of_text_half(std::string_view model_type, std::string_view file) {
+const Family& family_of_model_type(std::string_view model_type, std::string_view file) {
   return find_family(model_type, file, &Family::model_type);
 }
 

@@ -37,7 +37,7 @@ struct Family {
   const char* name;
   const char* architecture;     // in config.json
   const char* gguf;             // general.architecture; "": llama.cpp has another name for such models
-  const char* model_type = "";  // of a text_config, where such models are the text half of others
+  const char* model_type = "";  // in config.json, or in the text_config of a model whose text half it is
   bool qkv_bias = false;        // always there; where false, attention_bias of config.json says
   bool qk_norm = false;
   bool qk_norm_whole = false;
@@ -66,8 +66,8 @@ const Family& family_of_architecture(std::string_view architecture, std::string_
 const Family& family_of_gguf(std::string_view architecture, std::string_view file);
 // Architectures of text and images whose text half is one of the families: text_config tells which, `usual` where it does not.
 bool is_composite(std::string_view architecture, std::string_view& usual);
-// By the model_type of a text_config.
-const Family& family_of_text_half(std::string_view model_type, std::string_view file);
+// By the model_type of a text_config, or of a file that names no class.
+const Family& family_of_model_type(std::string_view model_type, std::string_view file);
 // Throws Error(kUnsupported) if there are experts to choose from.
 void refuse_experts(uint64_t n_experts, std::string_view file);
 

@@ -86,8 +86,13 @@ class Answer {
  public:
   Answer(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence, const GenerateOptions& options,
          const std::function<bool(std::string_view)>& on_text)
-      : model_(model), cache_(cache), options_(options), on_text_(on_text), ends_(tokenizer.end_of_turn()),
-        stream_(tokenizer, true, options.opens_text), filter_(options.stop) {
+      : model_(model),
+        cache_(cache),
+        options_(options),
+        on_text_(on_text),
+        ends_(tokenizer.end_of_turn()),
+        stream_(tokenizer, true, options.opens_text),
+        filter_(options.stop) {
     part_.sequence = sequence;
   }
 

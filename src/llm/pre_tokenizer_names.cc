@@ -142,35 +142,37 @@ constexpr PreTokenizerName kNames[] = {
     {"viking", kVikingSteps},
 };
 
-constexpr ArchitectureWords kArchitectures[] = {
-    {"gpt2", "gpt-2"},
-    {"gptj", "gpt-2"},
-    {"phi2", "gpt-2"},
-    {"gptneox", "olmo"},
-    {"olmo", "olmo"},
-    {"mpt", "mpt"},
-    {"qwen2", "qwen2"},
-    {"qwen2moe", "qwen2"},
-    {"qwen3", "qwen2"},
-    {"qwen3moe", "qwen2"},
-    {"qwen35", "qwen35"},
-    {"phi3", "dbrx' or 'gpt-4o"},
-    {"smollm3", "smaug-bpe"},
-    {"olmo2", "dbrx"},
-    {"lfm2", "lfm2"},
-    {"granite", "refact' or 'dbrx"},
-    {"command-r", "command-r"},
-    {"cohere2", "command-r"},
-    {"starcoder2", "starcoder"},
-    {"falcon", "falcon"},
-    {"mistral3", "tekken"},
-    {"llama4", "llama4"},
-    {"exaone", "exaone"},
-    {"exaone4", "exaone4"},
-    {"deepseek2", "deepseek-v3"},
-    {"hunyuan-dense", "hunyuan-dense"},
-    {"bloom", "bloom"},
-    {"glm4", "glm4"},
+constexpr struct {
+  std::string_view architecture, name, other;
+} kArchitectures[] = {
+    {"gpt2", "gpt-2", ""},
+    {"gptj", "gpt-2", ""},
+    {"phi2", "gpt-2", ""},
+    {"gptneox", "olmo", ""},
+    {"olmo", "olmo", ""},
+    {"mpt", "mpt", ""},
+    {"qwen2", "qwen2", ""},
+    {"qwen2moe", "qwen2", ""},
+    {"qwen3", "qwen2", ""},
+    {"qwen3moe", "qwen2", ""},
+    {"qwen35", "qwen35", ""},
+    {"phi3", "dbrx", "gpt-4o"},
+    {"smollm3", "smaug-bpe", ""},
+    {"olmo2", "dbrx", ""},
+    {"lfm2", "lfm2", ""},
+    {"granite", "refact", "dbrx"},
+    {"command-r", "command-r", ""},
+    {"cohere2", "command-r", ""},
+    {"starcoder2", "starcoder", ""},
+    {"falcon", "falcon", ""},
+    {"mistral3", "tekken", ""},
+    {"llama4", "llama4", ""},
+    {"exaone", "exaone", ""},
+    {"exaone4", "exaone4", ""},
+    {"deepseek2", "deepseek-v3", ""},
+    {"hunyuan-dense", "hunyuan-dense", ""},
+    {"bloom", "bloom", ""},
+    {"glm4", "glm4", ""},
 };
 
 }  // namespace
@@ -208,9 +210,11 @@ std::vector<PreTokenizerStep> pre_tokenizer_steps(const PreTokenizerName& name, 
   return steps;
 }
 
-std::string_view usual_pre_tokenizer(std::string_view architecture) {
-  for (const ArchitectureWords& a : kArchitectures) {
-    if (a.architecture == architecture) return a.name;
+std::vector<std::string_view> usual_pre_tokenizers(std::string_view architecture) {
+  for (const auto& a : kArchitectures) {
+    if (a.architecture != architecture) continue;
+    if (a.other.empty()) return {a.name};
+    return {a.name, a.other};
   }
   return {};
 }

@@ -43,12 +43,8 @@ std::string pre_tokenizer_names();  // all, with commas between
 // `file` opens the error of an expression that does not compile.
 std::vector<PreTokenizerStep> pre_tokenizer_steps(const PreTokenizerName& name, bool add_prefix_space, std::string_view file);
 
-// What files of an architecture name; empty if they name several, or this table does not know. Files of before the key hold no
-// name; taking them for GPT-2's is then known to be wrong unless this is GPT-2's way.
-struct ArchitectureWords {
-  std::string_view architecture;
-  std::string_view name;
-};
-std::string_view usual_pre_tokenizer(std::string_view architecture);
+// What files of an architecture name, the most frequent first; empty if this table does not know. Files of before the key hold
+// no name; taking them for GPT-2's is then known to be wrong unless that is GPT-2's way.
+std::vector<std::string_view> usual_pre_tokenizers(std::string_view architecture);
 
 }  // namespace kpd::llm

@@ -84,7 +84,8 @@ void check_sampling(const SamplingOptions& o) {
   for (const auto& [token, bias] : o.logit_bias) {
     if (token < 0 || token >= kMaxVocabulary)
       fail(ErrorCode::kInvalidArgument, "the bias of token ", token, ": expected a token from 0 to ", kMaxVocabulary - 1);
-    if (!(bias <= kMost)) fail(ErrorCode::kInvalidArgument, "the bias of token ", token, " is ", bias, ", expected a number or -inf");
+    if (!(bias <= kMost))
+      fail(ErrorCode::kInvalidArgument, "the bias of token ", token, " is ", bias, ", expected a number or -inf");
   }
 }
 

@@ -179,19 +179,4 @@ SamplingDefaults sampling_defaults(const std::string& path, const io::GgufMetada
   return d;
 }
 
-SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOptions& defaults) {
-  const std::string file = config_path(folder);
-  const std::optional<Given> given = read_generation_config(file);
-  if (!given) return defaults;
-  SamplingOptions o = defaults;
-  if (given->do_sample == true) {
-    o = drawn_as_transformers(*given);
-    o.seed = defaults.seed;
-  } else {
-    o.repeat_penalty = given->repeat_penalty.value_or(o.repeat_penalty);
-  }
-  check_given(o, file);
-  return o;
-}
-
 }  // namespace kpd::llm

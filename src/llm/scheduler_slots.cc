@@ -92,7 +92,10 @@ Slot& Slots::prepare(const Request& request) {
   const Slot* best_slot = slot_of(best);
   if (best_slot != nullptr && best_slot->running == nullptr && common * 2 >= best->tokens.size())
     target = &slots_[best_slot->id];
-  keep(*target, target == best ? common : 0, best);
+  // Of a kept sequence the slot may get all that is worth keeping: then it leaves room for what the slot held.
+  const bool moves = best != nullptr && best_slot == nullptr && best->tokens.size() <= common + kGain;
+  if (moves) kept_bytes_ -= cache_.bytes_for(best->tokens.size());
+  keep(*target, target == best ? common : 0, best, best_slot == nullptr && !moves ? best : nullptr);
   if (best == nullptr) {
     forget(*target);
   } else {
@@ -103,28 +106,35 @@ Slot& Slots::prepare(const Request& request) {
       target->tokens = best->tokens;
       target->scores = best->scores;
       target->scored_top = best->scored_top;
-      if (best_slot == nullptr) {
-        best->last_used = ++clock_;
-        if (best->tokens.size() <= common + kGain) drop(*best);  // the slot holds all that is worth keeping
-      }
+      if (best_slot == nullptr) best->last_used = ++clock_;
     }
     target->tokens.resize(common);
     target->scores.resize(std::min(target->scores.size(), common + (request.score_prompt ? 1 : 0)));
+    if (moves) release(*best);
   }
   target->last_used = ++clock_;
   return *target;
 }
 
-// Keeps what the slot holds, of which the first n_stay tokens stay where they are, before something else takes its place.
-// Scored prompts are not kept: nobody goes on from them.
-void Slots::keep(const Slot& slot, size_t n_stay, const Held* in_use) {
+// Keeps what the slot holds, of which the first n_stay tokens stay where they are, before something else takes its place; for
+// that the sequence `in_use` is still needed, and `stays` beyond it. Scored prompts are not kept: nobody goes on from them.
+void Slots::keep(const Slot& slot, size_t n_stay, const Held* in_use, const Held* stays) {
   const size_t n = slot.tokens.size();
   if (n <= n_stay + kGain || !slot.scores.empty() || held_elsewhere(slot)) return;
-  const uint64_t bytes = cache_.bytes_for(n);
-  if (!make_room(bytes, in_use)) return;
+  const uint64_t bytes = cache_.bytes_for(n), fixed = stays == nullptr ? 0 : cache_.bytes_for(stays->tokens.size());
+  if (fixed > most_kept_bytes_ || bytes > most_kept_bytes_ - fixed) return;
+  while (bytes > most_kept_bytes_ - kept_bytes_) {  // the least recently used goes first
+    Held* oldest = nullptr;
+    for (Held& k : kept_) {
+      if (!k.tokens.empty() && &k != in_use && (oldest == nullptr || k.last_used < oldest->last_used)) oldest = &k;
+    }
+    kept_bytes_ -= cache_.bytes_for(oldest->tokens.size());
+    release(*oldest);
+  }
   auto place = std::find_if(kept_.begin(), kept_.end(), [](const Held& k) { return k.tokens.empty(); });
   if (place == kept_.end()) {
-    kept_.emplace_back().id = static_cast<SequenceId>(slots_.size() + kept_.size() - 1);
+    kept_.emplace_back();
+    kept_.back().id = static_cast<SequenceId>(slots_.size() + kept_.size() - 1);
     place = kept_.end() - 1;
   }
   cache_.fork(slot.id, place->id, n);
@@ -143,23 +153,7 @@ bool Slots::held_elsewhere(const Slot& slot) {
   return std::any_of(slots_.begin(), slots_.end(), goes_on) || std::any_of(kept_.begin(), kept_.end(), goes_on);
 }
 
-// Drops kept sequences but `in_use`, the least recently used first, until there is room for so many bytes. False if there is
-// not room enough for it.
-bool Slots::make_room(uint64_t bytes, const Held* in_use) {
-  const uint64_t fixed = in_use != nullptr && slot_of(in_use) == nullptr ? cache_.bytes_for(in_use->tokens.size()) : 0;
-  if (fixed > most_kept_bytes_ || bytes > most_kept_bytes_ - fixed) return false;
-  while (bytes > most_kept_bytes_ - kept_bytes_) {
-    Held* oldest = nullptr;
-    for (Held& k : kept_) {
-      if (!k.tokens.empty() && &k != in_use && (oldest == nullptr || k.last_used < oldest->last_used)) oldest = &k;
-    }
-    drop(*oldest);
-  }
-  return true;
-}
-
-void Slots::drop(Held& kept) {
-  kept_bytes_ -= cache_.bytes_for(kept.tokens.size());
+void Slots::release(Held& kept) {
   cache_.crop(kept.id, 0);
   kept.tokens.clear();
 }

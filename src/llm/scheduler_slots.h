@@ -71,10 +71,9 @@ class Slots {
   static size_t usable(const Held& held, const Request& request);
   Held* most_in_common(const Request& request, size_t& common);
   const Slot* slot_of(const Held* held) const;
-  void keep(const Slot& slot, size_t n_stay, const Held* in_use);
+  void keep(const Slot& slot, size_t n_stay, const Held* in_use, const Held* stays);
   bool held_elsewhere(const Slot& slot);
-  bool make_room(uint64_t bytes, const Held* in_use);
-  void drop(Held& kept);
+  void release(Held& kept);
 
   std::vector<Slot> slots_;
   std::deque<Held> kept_;  // those without tokens are free; a deque, because others point into it

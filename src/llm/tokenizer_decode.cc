@@ -205,7 +205,9 @@ struct TokenStream::State {
 
   // A run of bytes is text if all of it is; otherwise every byte of it is replaced, those of whole characters too.
   void flush_bytes(size_t i) {
-    const std::string bytes = std::exchange(steps[i].held, {});
+    std::string& bytes = steps[i].made;
+    std::swap(bytes, steps[i].held);
+    steps[i].held.clear();
     if (bytes.empty()) return;
     if (is_utf8(bytes)) {
       push(i + 1, bytes);

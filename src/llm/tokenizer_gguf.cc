@@ -2,6 +2,7 @@
 // file, the way a text is cut into words is only named there.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <numeric>
 
 #include "io/text.h"
@@ -106,13 +107,14 @@ class GgufTokenizer {
     }
     const PreTokenizerName& gpt2 = *find_pre_tokenizer("default");
     const bool llama3 = architecture_ == "llama" && parts_->model.find("<|begin_of_text|>");
-    const std::string_view usual = llama3 ? "llama-bpe" : usual_pre_tokenizer(architecture_);
-    const PreTokenizerName* found = find_pre_tokenizer(usual);
+    const auto usual = llama3 ? std::vector<std::string_view>{"llama-bpe"} : usual_pre_tokenizers(architecture_);
+    const PreTokenizerName* found = usual.size() == 1 ? find_pre_tokenizer(usual[0]) : nullptr;
     if (found && found->steps.data() == gpt2.steps.data()) return *found;
     const std::string_view what = name.empty() ? "missing" : "'default'";
     if (!usual.empty()) {
-      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.pre is ", what, ", expected '", usual, "', as files of '",
-           io::printable(architecture_), "' have it; without it texts would be cut into the wrong tokens");
+      fail(ErrorCode::kCorruptData, file_, ": tokenizer.ggml.pre is ", what, ", expected '", usual[0], "'",
+           usual.size() > 1 ? str(" or '", usual[1], "'") : std::string(), ", as files of '", io::printable(architecture_),
+           "' have it; without it texts would be cut into the wrong tokens");
     }
     note(str("tokenizer.ggml.pre is ", what, "; texts are cut into words as GPT-2's, which may not be this model's way"));
     return gpt2;
@@ -181,7 +183,8 @@ class GgufTokenizer {
     const auto unknown = std::find(types_.begin(), types_.end(), int64_t{kUnknown});
     if (unknown != types_.end()) model.unknown = static_cast<TokenId>(unknown - types_.begin());
     adds_bos_ = true;
-    space_prefix_ = flag("tokenizer.ggml.add_space_prefix", true);
+    // No Gemma has it; her first files say nothing.
+    space_prefix_ = flag("tokenizer.ggml.add_space_prefix", !architecture_.starts_with("gemma"));
     if (space_prefix_) parts_->normalizer.push_back({NormalizerStep::Kind::kPrepend, {}, std::string(kSpaceMark)});
     parts_->normalizer.push_back({NormalizerStep::Kind::kReplace, Pattern::literal(" "), std::string(kSpaceMark)});
     parts_->has_decoder = true;
@@ -244,6 +247,19 @@ class GgufTokenizer {
     return special || token == "</s>";
   }
 
+  // BOS or EOS. SentencePiece's vocabularies spell them alike; files without the key are of those that llama.cpp's default
+  // fits.
+  std::optional<TokenId> edge_token(const std::string& key, std::initializer_list<std::string_view> spellings) {
+    if (metadata_.find(key) || !parts_->model.byte_fallback) return id(key);
+    for (const std::string_view spelling : spellings) {
+      const auto found = parts_->model.find(spelling);
+      if (!found || types_[static_cast<size_t>(*found)] != kControl) continue;
+      note(str(key, " is missing; taken to be ", *found, ", '", spelling, "'"));
+      return found;
+    }
+    return std::nullopt;
+  }
+
   void read_special() {
     const BpeModel& model = parts_->model;
     const bool sentence_piece = model.byte_fallback;
@@ -268,13 +284,37 @@ class GgufTokenizer {
       }
     }
     parts_->added.set(std::move(added), searched);
-    parts_->bos = id("tokenizer.ggml.bos_token_id");
-    parts_->eos = id("tokenizer.ggml.eos_token_id");
+    parts_->bos = edge_token("tokenizer.ggml.bos_token_id", {"<s>", "<bos>"});
+    parts_->eos = edge_token("tokenizer.ggml.eos_token_id", {"</s>", "<eos>"});
     const auto turn_end = id("tokenizer.ggml.eot_token_id");
-    if (flag("tokenizer.ggml.add_bos_token", adds_bos_) && parts_->bos) parts_->prefix.push_back(*parts_->bos);
+    if (flag("tokenizer.ggml.add_bos_token", adds_bos_)) {
+      if (parts_->bos) {
+        parts_->prefix.push_back(*parts_->bos);
+      } else {
+        note("tokenizer.ggml.bos_token_id is missing; texts begin without the token that this tokenizer puts first");
+      }
+    }
     if (flag("tokenizer.ggml.add_eos_token", false) && parts_->eos) parts_->suffix.push_back(*parts_->eos);
     read_chat();
     parts_->set_end_of_turn(turn_end ? std::vector<TokenId>{*turn_end} : std::vector<TokenId>{});
+    if (parts_->end_of_turn.empty()) note("tokenizer.ggml.eos_token_id is missing; no token ends a text");
+  }
+
+  // The template, and the tokens whose texts it may ask for.
+  void read_chat() {
+    if (metadata_.find("tokenizer.chat_template")) parts_->chat_template = metadata_.text("tokenizer.chat_template");
+    if (metadata_.find("tokenizer.chat_templates")) {
+      for (const std::string& name : metadata_.texts("tokenizer.chat_templates"))
+        parts_->named_templates.push_back({name, metadata_.text("tokenizer.chat_template." + name)});
+    }
+    constexpr std::pair<const char*, const char*> kTokens[] = {
+        {"bos_token", "bos_token_id"},     {"eos_token", "eos_token_id"},       {"unk_token", "unknown_token_id"},
+        {"sep_token", "seperator_token_id"}, {"pad_token", "padding_token_id"}, {"cls_token", "cls_token_id"},
+        {"mask_token", "mask_token_id"}};
+    for (const auto& [name, key] : kTokens) {
+      if (const auto token = id(str("tokenizer.ggml.", key)))
+        parts_->chat_tokens.emplace_back(name, parts_->model.tokens[static_cast<size_t>(*token)]);
+    }
   }
 
   // The template, and the tokens whose texts it may ask for.

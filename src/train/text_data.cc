@@ -69,7 +69,7 @@ TextData load_text_data(const std::string& path, uint64_t max_test) {
   std::vector<uint8_t> test;
   std::string line;
   for (uint64_t number = 1; std::getline(file, line); ++number) {
-    if (line.empty()) continue;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string text = text_of_line(line, str(path, ": line ", number));
     const size_t cut = text.size() - text.size() / 5;
     const uint64_t first = data.train_examples();

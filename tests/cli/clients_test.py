@@ -67,7 +67,7 @@ out["streamed"] = "".join(c.choices[0].delta.content or "" for c in chunks if c.
 out["stream_usage"] = chunks[-1].usage.completion_tokens
 out["asks_for_nothing"] = client.chat.completions.create(model="any", messages=[dict(messages[0], name="me"), *messages], max_tokens=1, temperature=0, n=1,
     tool_choice="auto", parallel_tool_calls=True, store=False, metadata={"a": "b"}, user="u", service_tier="auto", response_format={"type": "text"},
-    presence_penalty=0.5, frequency_penalty=0.5, logit_bias={"97": 100}).choices[0].message.content
+    presence_penalty=0.5, frequency_penalty=0.5, logit_bias={sys.argv[2]: 100}).choices[0].message.content
 out["text"] = client.completions.create(model="any", prompt=["ab", "abc"], max_tokens=4, temperature=0, n=2).choices[3].text
 out["text_streamed"] = "".join(c.choices[0].text for c in client.completions.create(model="any", prompt="abc", max_tokens=4, temperature=0, stream=True))
 try:
@@ -85,7 +85,8 @@ print(json.dumps(out))
 def case_the_openai_package(t):
     python = python_with("openai")
     with serving(t, key="secret") as s:
-        out = json.loads(run([python, "-c", OPENAI, f"http://127.0.0.1:{s.port}/v1"], t.folder))
+        token = s.post("/tokenize", {"prompt": "a"})["tokens"][0]
+        out = json.loads(run([python, "-c", OPENAI, f"http://127.0.0.1:{s.port}/v1", str(token)], t.folder))
         assert out["models"] == ["chat"] and out["chat"] == out["streamed"] and out["chat"], out
         assert out["usage"] == out["stream_usage"] == out["logprobs"] == 8, out
         assert out["text"] == out["text_streamed"], out

@@ -119,14 +119,14 @@ def case_what_it_says_at_its_start(t):
         assert f"cache of keys and values: {size / 1024:.1f} KiB when full (f16, 3 x 256 tokens, and up to 0 MiB" in text, text
         assert s.metric("cache_capacity_bytes") == size
         defaults = s.get("/props")["default_generation_settings"]["params"]
-        assert "sampling, where a request says nothing: " in text and defaults["temperature"] > 0, (text, defaults)
+        assert "sampling, where a request says nothing: greedy (generation_config.json)" in text and defaults["temperature"] == 0, (text, defaults)
 
 
 def case_sampling_where_a_request_says_nothing_is_the_models(t):
     config = {"do_sample": True, "temperature": 0.25, "top_k": 3, "top_p": 0.5, "repetition_penalty": 1.5}
-    for given, wanted in ((config, {"temperature": 0.25, "top_k": 3, "top_p": 0.5, "repeat_penalty": 1.5}), ({"do_sample": False}, {"temperature": 0}),
-                          (None, {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05})):
-        folder = shutil.copytree(MODEL, t.path(f"model{len(wanted)}"))
+    for number, (given, wanted) in enumerate(((config, {"temperature": 0.25, "top_k": 3, "top_p": 0.5, "repeat_penalty": 1.5}), ({"do_sample": False}, {"temperature": 0}),
+                                             (None, {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}))):
+        folder = shutil.copytree(MODEL, t.path(f"model{number}"))
         (folder / "generation_config.json").unlink()
         if given is not None:
             (folder / "generation_config.json").write_text(json.dumps(given))

@@ -36,8 +36,8 @@ TEST_P(Sample, LaneMaxima) {
     EXPECT_EQ(maxima, expected);
     for (size_t j = 0; j < maxima.size(); ++j) {
       float most = -kInf;
-      for (size_t i = j / kSampleLanes * kSampleBlock + j % kSampleLanes; i < std::min(n, (j / kSampleLanes + 1) * kSampleBlock);
-           i += kSampleLanes)
+      for (size_t i = j / kSampleLanes * kSampleBlock + j % kSampleLanes;
+           i < std::min(n, (j / kSampleLanes + 1) * kSampleBlock); i += kSampleLanes)
         most = std::max(most, x[i]);
       EXPECT_EQ(maxima[j], most) << "set " << j << " of " << n;
     }
@@ -80,7 +80,8 @@ TEST_P(Sample, WeightsAreExp2WithinTwoPartsInTenMillion) {
   std::vector<double> sums(sample_blocks(kCount));
   exp2_sums(y.data(), kCount, 0, 1, sums.data(), w.data());
   double worst = 0;
-  for (size_t i = 0; i < kCount; ++i) worst = std::max(worst, std::fabs(static_cast<double>(w[i]) / std::exp2(static_cast<double>(y[i])) - 1));
+  for (size_t i = 0; i < kCount; ++i)
+    worst = std::max(worst, std::fabs(static_cast<double>(w[i]) / std::exp2(static_cast<double>(y[i])) - 1));
   EXPECT_LT(worst, 2e-7);
   EXPECT_GT(worst, 2e-8) << "the polynomial is of floats";
   const float ends[] = {0, -125.01f, -1e30f, -kInf};

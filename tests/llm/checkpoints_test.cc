@@ -127,6 +127,29 @@ TEST_F(Checkpoints, TensorsThatNothingReadsAreRefused) {
   expect_refused(c, ErrorCode::kUnsupported, "model.norm.weight has the type I64, expected F32, F16 or BF16", __LINE__);
 }
 
+TEST_F(Checkpoints, TensorsOfOtherShapesAndMissingOnesAreNamed) {
+  const auto changed = [&](const char* checkpoint, const char* tensor, std::vector<uint64_t> shape, const std::string& text,
+                           int line) {
+    TinyCheckpoint c = TinyCheckpoint::read(kFolder + checkpoint + ".json");
+    ASSERT_NE(c.find(tensor), nullptr) << tensor;
+    if (shape.empty()) {
+      std::erase_if(c.tensors, [&](const TinyCheckpoint::Tensor& t) { return t.name == tensor; });
+    } else {
+      c.find(tensor)->shape = std::move(shape);
+    }
+    expect_refused(c, ErrorCode::kCorruptData, text, line);
+  };
+  changed("OLMo-2-1124-7B-Instruct", "model.layers.1.self_attn.k_norm.weight", {8},
+          "model.layers.1.self_attn.k_norm.weight has the shape [8], expected [32]", __LINE__);
+  changed("granite-4.0-micro", "model.layers.0.shared_mlp.input_linear.weight", {48, 32},
+          "has the shape [48, 32], expected [96, 32]", __LINE__);
+  changed("granite-4.0-micro", "model.layers.1.shared_mlp.output_linear.weight", {},
+          "model.layers.1.shared_mlp.output_linear.weight is missing", __LINE__);
+  changed("gemma-3-4b-it", "language_model.model.layers.0.pre_feedforward_layernorm.weight", {},
+          "language_model.model.layers.0.pre_feedforward_layernorm.weight is missing; the family gemma3 needs it", __LINE__);
+  changed("Llama-3-8B-Instruct", "lm_head.weight", {}, "lm_head.weight is missing", __LINE__);
+}
+
 TEST_F(Checkpoints, TensorsThatFollowFromOthersAreHarmless) {
   TinyCheckpoint c = TinyCheckpoint::read(kFolder + "Llama-2-7B-chat.json");
   for (const char* name : {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq",

@@ -290,6 +290,21 @@ TEST(Describe, RotationsOfLayersWithWindows) {
             RopeKind::kLongRope);
 }
 
+// transformers chooses by model_type.
+TEST(Describe, FilesThatNameNoClass) {
+  const auto of = [](const std::string& start) {
+    return describe_config(
+        start + R"(, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "vocab_size": 100})",
+        "config.json");
+  };
+  EXPECT_EQ(of(R"({"model_type": "qwen2")").family, "qwen2");
+  EXPECT_EQ(of(R"({"model_type": "llama", "architectures": null)").family, "llama");
+  EXPECT_KPD_ERROR(kUnsupported, "mixtral is a mixture of experts", of(R"({"model_type": "mixtral")"));
+  EXPECT_KPD_ERROR(kCorruptData, "architectures is missing", of(R"({"model_type": 5)"));
+  EXPECT_KPD_ERROR(kCorruptData, "architectures is missing", of(R"({"model_type": "llama", "architectures": [])"));
+}
+
 // Python writes infinities that JSON has not.
 TEST(Describe, InfinitiesOfPython) {
   const char* text = R"("time_step_limit": [0.0, Infinity, -Infinity, NaN], "_note": "say \"Infinity\" or NaN")";

@@ -169,6 +169,74 @@ TEST(Generate, AFullContextEndsTheAnswerOneTokenBehindIt) {
   EXPECT_EQ(cache->length(0), 32u);
 }
 
+// A text continued by two calls with one seed is the text of one call: penalties see all of it, and no number is drawn twice.
+TEST(Generate, GoesOnWhereItWas) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  for (const SamplingOptions& sampling :
+       {SamplingOptions{.repeat_penalty = 1.6, .seed = 1}, SamplingOptions{.temperature = 1.2, .seed = 1},
+        SamplingOptions{.temperature = 0.9, .top_p = 0.9, .repeat_penalty = 1.4, .seed = 9}}) {
+    GenerateOptions options;
+    options.ignore_eos = true;
+    options.sampling = sampling;
+    options.context = 128;
+    const auto whole_cache = model.make_cache("f32", 128), cache = model.make_cache("f32", 128);
+    options.max_tokens = 24;
+    const std::vector<TokenId> whole = generate(model, tokenizer, *whole_cache, 0, prompt, options, {}).token_ids;
+    options.max_tokens = 10;
+    std::vector<TokenId> answer = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
+    // The cache holds all but the last token, which is the next prompt.
+    std::vector<TokenId> held = prompt;
+    held.insert(held.end(), answer.begin(), answer.end() - 1);
+    options.held = held;
+    options.max_tokens = 14;
+    const Generated rest = generate(model, tokenizer, *cache, 0, std::span(answer).last(1), options, {});
+    answer.insert(answer.end(), rest.token_ids.begin(), rest.token_ids.end());
+    EXPECT_EQ(answer, whole) << describe_sampling(sampling);
+  }
+}
+
+TEST(Generate, APenaltyAsksForWhatTheCacheHolds) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  const auto cache = model.make_cache("f32", 128);
+  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  GenerateOptions options;
+  options.max_tokens = 3;
+  options.ignore_eos = true;
+  options.sampling.repeat_penalty = 1.3;
+  generate(model, tokenizer, *cache, 0, prompt, options, {});
+  EXPECT_KPD_ERROR(kInvalidArgument,
+                   "the repeat penalty counts the tokens that the cache holds: 0 were given, sequence 0 holds 7",
+                   generate(model, tokenizer, *cache, 0, prompt, options, {}));
+  options.sampling.repeat_penalty = 1;
+  EXPECT_EQ(generate(model, tokenizer, *cache, 0, prompt, options, {}).tokens, 3u);
+}
+
+// Turns of a conversation: the same text is asked for at another place, so other numbers are drawn.
+TEST(Generate, TurnsDrawNewNumbers) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  GenerateOptions options;
+  options.max_tokens = 12;
+  options.ignore_eos = true;
+  options.sampling = {.temperature = 100, .seed = 5};  // all but uniform, whatever was said
+  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  const auto cache = model.make_cache("f32", 128);
+  const std::vector<TokenId> first = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
+  const std::vector<TokenId> second = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
+  size_t same = 0;
+  for (size_t i = 0; i < first.size(); ++i) same += first[i] == second[i] ? 1 : 0;
+  EXPECT_LT(same, 3u);
+  const auto another = model.make_cache("f32", 128);
+  options.first_draw = 1000;
+  EXPECT_NE(generate(model, tokenizer, *another, 0, prompt, options, {}).token_ids, first);
+}
+
 TEST(StopFilter, HoldsBackWhatMayBecomeAStop) {
   StopFilter filter({"END", "\n\n"});
   EXPECT_EQ(filter.push("abE"), "ab");

@@ -135,6 +135,88 @@ TEST(Scheduler, ABeginningThatASlotHoldsIsNotReadAgain) {
   EXPECT_EQ(again.text, alone(tokenizer, first).text);
 }
 
+// One request after the other, each with its conversation so far.
+struct Talk {
+  explicit Talk(char name) : text(40, name) {}
+  std::string text;
+};
+
+Answer ask(Scheduler& scheduler, const Tokenizer& tokenizer, Talk& talk, const std::string& question) {
+  talk.text += question;
+  const Request r = request(tokenizer, talk.text, 4);
+  const Answer answer = collect(*scheduler.submit(r));
+  EXPECT_EQ(answer.text, alone(tokenizer, r).text);
+  talk.text += answer.text;
+  return answer;
+}
+
+TEST(Scheduler, ConversationsBeyondTheSlotsAreKept) {
+  const Tokenizer tokenizer = characters();
+  for (const size_t n_slots : {1, 4}) {
+    SchedulerOptions o = options(n_slots);
+    o.kept_bytes = uint64_t{1} << 30;
+    Scheduler scheduler(load(), tokenizer, o);
+    std::vector<Talk> talks;
+    for (char name = 'a'; name < 'f'; ++name) talks.emplace_back(name);
+    for (const char* question : {" one?", " two?", " three?"}) {
+      for (Talk& talk : talks) {
+        const size_t before = talk.text.size();
+        const Answer answer = ask(scheduler, tokenizer, talk, question);
+        // All but the last token of the answer before.
+        EXPECT_EQ(answer.result.cached_tokens, before == 40 ? 0 : before - 1) << n_slots << " slots, " << talk.text;
+      }
+    }
+    EXPECT_GE(scheduler.stats().kept, 5 - n_slots);
+  }
+}
+
+TEST(Scheduler, TheLeastRecentlyUsedIsDroppedFirst) {
+  const Tokenizer tokenizer = characters();
+  SchedulerOptions o = options(1);
+  const uint64_t block = load().make_cache("f32", 64)->bytes_for(64);
+  o.kept_bytes = 2 * block;  // two conversations of up to 64 tokens beside the slot's
+  Scheduler scheduler(load(), tokenizer, o);
+  Talk a('a'), b('b'), c('c'), d('d');
+  for (Talk* talk : {&a, &b, &c}) ask(scheduler, tokenizer, *talk, "?");
+  EXPECT_EQ(scheduler.stats().kept, 2u);
+  EXPECT_EQ(scheduler.stats().kept_bytes, 2 * block);
+  EXPECT_GT(ask(scheduler, tokenizer, a, "?").result.cached_tokens, 40u);  // a in the slot, b and c kept
+  ask(scheduler, tokenizer, d, "?");                                       // b has to go
+  EXPECT_GT(ask(scheduler, tokenizer, c, "?").result.cached_tokens, 40u);
+  EXPECT_GT(ask(scheduler, tokenizer, a, "?").result.cached_tokens, 40u);
+  EXPECT_EQ(ask(scheduler, tokenizer, b, "?").result.cached_tokens, 0u);
+  const SchedulerStats stats = scheduler.stats();
+  EXPECT_LE(stats.kept_bytes, o.kept_bytes);
+  EXPECT_LE(stats.cache_bytes, (2 + 2) * block) << "a slot's 96 tokens and what is kept";
+}
+
+TEST(Scheduler, NothingIsKeptUnlessAskedFor) {
+  const Tokenizer tokenizer = characters();
+  Scheduler scheduler(load(), tokenizer, options(1));
+  Talk a('a'), b('b');
+  ask(scheduler, tokenizer, a, "?");
+  ask(scheduler, tokenizer, b, "?");
+  EXPECT_EQ(ask(scheduler, tokenizer, a, "?").result.cached_tokens, 0u);
+  EXPECT_EQ(scheduler.stats().kept, 0u);
+}
+
+// A long beginning in common: the slot that has it is taken, and what it went on with is not lost.
+TEST(Scheduler, WhatASlotGoesOnWithIsKeptWhenItsBeginningIsTaken) {
+  const Tokenizer tokenizer = characters();
+  SchedulerOptions o = options(1);
+  o.kept_bytes = uint64_t{1} << 30;
+  Scheduler scheduler(load(), tokenizer, o);
+  const std::string start(30, 's');
+  const Request first = request(tokenizer, start + std::string(34, 'x'), 4), second = request(tokenizer, start + "y", 4);
+  collect(*scheduler.submit(first));
+  const Answer answer = collect(*scheduler.submit(second));
+  EXPECT_EQ(answer.result.cached_tokens, start.size());
+  EXPECT_EQ(answer.text, alone(tokenizer, second).text);
+  const Answer again = collect(*scheduler.submit(first));
+  EXPECT_EQ(again.result.cached_tokens, first.prompt.size() - 1);
+  EXPECT_EQ(again.text, alone(tokenizer, first).text);
+}
+
 TEST(Scheduler, RequestsThatBeginAlikeAreReadOnce) {
   const Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(4, 512));
@@ -355,6 +437,9 @@ TEST(Scheduler, RefusesWhatMakesNoSense) {
   Request beyond = request(tokenizer, "a", 1);
   beyond.prompt = {96};
   EXPECT_EQ(code(beyond), ErrorCode::kInvalidArgument);
+  Request biased = request(tokenizer, "a", 1);
+  biased.sampling.logit_bias = {{96, 1.0f}};
+  EXPECT_EQ(code(biased), ErrorCode::kInvalidArgument);
   Request hot = request(tokenizer, "a", 1);
   hot.sampling.temperature = -1;
   EXPECT_EQ(code(hot), ErrorCode::kInvalidArgument);

@@ -106,7 +106,7 @@ TEST(GgufTokenizer, SpecialTokensTypedAsNormalAreSpecialAndSaid) {
     EXPECT_EQ(t.encode("<|im_start|><|im_end|>"), (Ids{first, first + 1}));
     EXPECT_TRUE(t.is_special(first));
     EXPECT_FALSE(t.is_special(first + 2));
-    EXPECT_TRUE(std::ranges::equal(t.end_of_turn(), Ids{first + 1}));
+    EXPECT_TRUE(std::ranges::equal(t.end_of_turn(), Ids{0, first + 1}));
     ASSERT_EQ(t.notes().size(), has_types ? 1u : 2u);
     EXPECT_EQ(t.notes().back(),
               "tokenizer.ggml.token_type has 2 special tokens as normal text, here taken as special: '<|im_start|>', "
@@ -114,16 +114,49 @@ TEST(GgufTokenizer, SpecialTokensTypedAsNormalAreSpecialAndSaid) {
   }
 }
 
+TEST(GgufTokenizer, MissingEdgesOfTextsAreFoundOrSaid) {
+  io::GgufMetadata m = testing::word_metadata("llama-bpe");
+  remove(m, "tokenizer.ggml.eos_token_id");
+  remove(m, "tokenizer.ggml.add_bos_token");
+  const Tokenizer bare = Tokenizer::from_gguf(m);
+  ASSERT_EQ(bare.notes().size(), 2u);
+  EXPECT_NE(bare.notes()[0].find("tokenizer.ggml.bos_token_id is missing; texts begin without"), std::string::npos);
+  EXPECT_EQ(bare.notes()[1], "tokenizer.ggml.eos_token_id is missing; no token ends a text");
+
+  m = io::load_gguf_metadata(testing::kTokenizers + "scored.gguf");
+  EXPECT_TRUE(Tokenizer::from_gguf(m).notes().empty());
+  const auto ids = Tokenizer::from_gguf(m).encode("a b");
+  remove(m, "tokenizer.ggml.bos_token_id");
+  remove(m, "tokenizer.ggml.eos_token_id");
+  const Tokenizer found = Tokenizer::from_gguf(m);
+  EXPECT_EQ(found.encode("a b"), ids);
+  EXPECT_EQ(found.eos(), found.find("</s>"));
+  ASSERT_EQ(found.notes().size(), 2u);
+  EXPECT_EQ(found.notes()[0], "tokenizer.ggml.bos_token_id is missing; taken to be 1, '<s>'");
+}
+
+// Gemma's first files lack the key, whose default is right for Llama 2 only.
+TEST(GgufTokenizer, GemmaHasNoSpaceBeforeATextWithoutTheKeyEither) {
+  io::GgufMetadata m = io::load_gguf_metadata(testing::kTokenizers + "scored_plain.gguf");
+  const auto expected = Tokenizer::from_gguf(m).encode("word  two");
+  remove(m, "tokenizer.ggml.add_space_prefix");
+  auto& architecture = value<std::string>(m, "general.architecture");
+  architecture = "gemma";
+  EXPECT_EQ(Tokenizer::from_gguf(m).encode("word  two"), expected);
+  architecture = "llama";
+  EXPECT_NE(Tokenizer::from_gguf(m).encode("word  two"), expected);
+}
+
 // A word that merges make may look like one.
 TEST(GgufTokenizer, WordsThatMergesMakeStayWords) {
   io::GgufMetadata m = testing::word_metadata("gpt-2");
   auto& tokens = value<std::vector<std::string>>(m, "tokenizer.ggml.tokens");
-  for (const char* token : {"<|", "|>", "<||>"}) {
+  for (const char* token : {"<|", "<|a", "|>", "<|a|>"}) {
     if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.emplace_back(token);
   }
   value<std::vector<int64_t>>(m, "tokenizer.ggml.token_type").resize(tokens.size(), 1);
   auto& merges = value<std::vector<std::string>>(m, "tokenizer.ggml.merges");
-  merges.insert(merges.end(), {"< |", "| >", "<| |>"});
+  merges.insert(merges.end(), {"< |", "<| a", "| >", "<|a |>"});
   EXPECT_TRUE(Tokenizer::from_gguf(m).notes().empty());
 }
 

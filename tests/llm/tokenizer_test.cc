@@ -325,6 +325,7 @@ TEST(Tokenizer, SpecialTokensOfPhi3TakeTheSpacesAfterThem) {
     m.name = "m.gguf";
     m.values = {
         {"general.architecture", std::string(architecture)},
+        {"tokenizer.ggml.add_bos_token", false},
         {"tokenizer.ggml.model", std::string("llama")},
         {"tokenizer.ggml.tokens", std::vector<std::string>{"<unk>", "<s>", "</s>", "<0x0A>", mark, "H", "i", mark + "H",
                                                            mark + "Hi", "<|endoftext|>", "<|user|>", "<|end|>", "<mine>"}},

@@ -38,6 +38,8 @@ inline io::GgufMetadata word_metadata(const std::string& pre) {
   m.name = "m.gguf";
   m.values = {{"tokenizer.ggml.model", std::string("gpt2")},
               {"tokenizer.ggml.pre", pre},
+              {"tokenizer.ggml.eos_token_id", uint64_t{0}},
+              {"tokenizer.ggml.add_bos_token", false},
               {"tokenizer.ggml.token_type", std::vector<int64_t>(tokens.size(), 1)},
               {"tokenizer.ggml.tokens", std::move(tokens)},
               {"tokenizer.ggml.merges", std::move(merges)}};

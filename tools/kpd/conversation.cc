@@ -6,11 +6,13 @@
 #include <cctype>
 #include <cstdio>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "kpd/base/spec.h"
+#include "kpd/llm/conversation.h"
 #include "line_editor.h"
 #include "signals.h"
 
@@ -121,31 +123,26 @@ class Conversation {
 
   void set_system(const std::string& text) { system_ = text; }
 
-  std::vector<llm::TokenId> prompt_of(size_t first_turn) const {
-    std::vector<llm::ChatMessage> messages;
-    if (!system_.empty()) messages.push_back({"system", system_});
-    messages.insert(messages.end(), turns_.begin() + static_cast<std::ptrdiff_t>(first_turn), turns_.end());
-    return session_.chat_prompt(messages);
-  }
-
-  // The prompt for the last message, with room for an answer. Where there is none, the oldest turns are dropped until half of
-  // the context is free: with one turn a time all that stays would be read anew in every turn.
+  // The prompt for the last message, with room for an answer: where there is none, the oldest turns are forgotten.
   std::optional<std::vector<llm::TokenId>> fitting_prompt() {
-    const size_t context = session_.context(), room = std::min(session_.max_tokens(), context / 4);
-    size_t first = 0;
-    std::vector<llm::TokenId> prompt = prompt_of(0);
-    const bool full = prompt.size() + room > context;
-    while (full && prompt.size() > context / 2 && first + 1 < turns_.size()) prompt = prompt_of(first += 2);
-    if (prompt.size() >= context) {
-      fmt::print(stderr, "the message makes {} tokens, the context has {} (--ctx): it was not sent\n", prompt.size(), context);
+    const size_t context = session_.context();
+    std::vector<llm::ChatMessage> messages = turns_;
+    if (!system_.empty()) messages.insert(messages.begin(), {"system", system_});
+    llm::FittedPrompt prompt =
+        llm::fit_conversation(messages, context, session_.max_tokens(), [&](std::span<const llm::ChatMessage> some) {
+          return session_.chat_prompt({some.begin(), some.end()});
+        });
+    if (prompt.tokens.size() >= context) {
+      fmt::print(stderr, "the message makes {} tokens, the context has {} (--ctx): it was not sent\n", prompt.tokens.size(),
+                 context);
       return std::nullopt;
     }
-    if (first > 0) {
-      turns_.erase(turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(first));
+    if (prompt.n_dropped > 0) {
+      turns_.erase(turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(prompt.n_dropped));
       fmt::print(stderr, "the context of {} tokens is full: the oldest {} forgotten (--ctx)\n", context,
-                 first == 2 ? "turn is" : fmt::format("{} turns are", first / 2));
+                 prompt.n_dropped == 2 ? "turn is" : fmt::format("{} turns are", prompt.n_dropped / 2));
     }
-    return prompt;
+    return std::move(prompt.tokens);
   }
 
   void take_turn(const std::string& message) {

@@ -18,8 +18,7 @@ std::string group(const std::vector<std::string>& values, const std::string& ori
 std::string sampling_line(const SamplingArgs& args, const llm::SamplingOptions& o, const std::string& origin) {
   if (o.temperature == 0) {
     const std::string penalty = o.repeat_penalty != 1 ? fmt::format(", repeat penalty {}", o.repeat_penalty) : "";
-    return fmt::format("sampling: greedy{} ({})", penalty,
-                       args.temperature.empty() ? origin : "--temperature 0");
+    return fmt::format("sampling: greedy{} ({})", penalty, args.temperature.empty() ? origin : "--temperature 0");
   }
   struct Value {
     const char* name;

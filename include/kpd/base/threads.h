@@ -12,13 +12,15 @@ namespace kpd {
 // time for (a container's CPU quota, rounded down; it is read at the first call).
 int hardware_threads();
 
-// What parallel_for calls: refers to a callable without owning or copying it, so that nothing is allocated for what it captures.
+// What parallel_for calls: refers to a callable without owning or copying it, so that nothing is allocated for what it
+// captures.
 class TaskRef {
  public:
   template <class Fn>
-    requires(!std::same_as<std::remove_cvref_t<Fn>, TaskRef> && std::invocable<Fn&, size_t, int>)
-  TaskRef(Fn&& fn)  // NOLINT(google-explicit-constructor): a lambda is passed as it is
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(fn)))), call_([](void* object, size_t task, int worker) {
+  requires(!std::same_as<std::remove_cvref_t<Fn>, TaskRef> && std::invocable<Fn&, size_t, int>)
+      TaskRef(Fn&& fn)  // NOLINT(google-explicit-constructor): a lambda is passed as it is
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(fn)))),
+        call_([](void* object, size_t task, int worker) {
           (*static_cast<std::remove_reference_t<Fn>*>(object))(task, worker);
         }) {}
   void operator()(size_t task, int worker) const { call_(object_, task, worker); }

@@ -51,10 +51,6 @@ struct SamplingDefaults {
 // naming file and key.
 SamplingDefaults sampling_defaults(const std::string& path, const io::GgufMetadata* gguf);
 
-// What a Hugging Face folder's generation_config.json asks for, over `defaults`: as transformers takes it, temperature and cuts
-// only with do_sample. A folder without the file gives them as they are. Throws Error(kCorruptData) naming file and key.
-SamplingOptions sampling_of_folder(const std::string& folder, const SamplingOptions& defaults);
-
 // Order: bias, repeat penalty, penalties by count, temperature, top-k, top-p, min-p, then one draw from what is left. The
 // probabilities are those of float weights (relative error about 1e-6); of what a cut keeps nothing is left out but tokens less
 // probable than 2^-53. The draws follow from the seed and their numbers, the same on every instruction set for the same logits.
