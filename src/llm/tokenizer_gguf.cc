@@ -317,23 +317,6 @@ class GgufTokenizer {
     }
   }
 
-  // The template, and the tokens whose texts it may ask for.
-  void read_chat() {
-    if (metadata_.find("tokenizer.chat_template")) parts_->chat_template = metadata_.text("tokenizer.chat_template");
-    if (metadata_.find("tokenizer.chat_templates")) {
-      for (const std::string& name : metadata_.texts("tokenizer.chat_templates"))
-        parts_->named_templates.push_back({name, metadata_.text("tokenizer.chat_template." + name)});
-    }
-    constexpr std::pair<const char*, const char*> kTokens[] = {
-        {"bos_token", "bos_token_id"},     {"eos_token", "eos_token_id"},       {"unk_token", "unknown_token_id"},
-        {"sep_token", "seperator_token_id"}, {"pad_token", "padding_token_id"}, {"cls_token", "cls_token_id"},
-        {"mask_token", "mask_token_id"}};
-    for (const auto& [name, key] : kTokens) {
-      if (const auto token = id(str("tokenizer.ggml.", key)))
-        parts_->chat_tokens.emplace_back(name, parts_->model.tokens[static_cast<size_t>(*token)]);
-    }
-  }
-
   const io::GgufMetadata& metadata_;
   std::string file_;
   std::unique_ptr<TokenizerParts> parts_;
