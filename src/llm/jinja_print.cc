@@ -130,7 +130,10 @@ void append_repr(Text& out, const Value& value, Meter& meter) {
     case Kind::kView: {
       const ViewObject& view = value.as<ViewObject>();
       using What = ViewObject::What;
-      append_plain(out, view.what == What::kKeys ? "dict_keys([" : view.what == What::kValues ? "dict_values([" : "dict_items([",
+      append_plain(out,
+                   view.what == What::kKeys     ? "dict_keys(["
+                   : view.what == What::kValues ? "dict_values(["
+                                                : "dict_items([",
                    meter);
       append_items(out, iterate(value, meter), meter);
       return append_plain(out, "])", meter);
