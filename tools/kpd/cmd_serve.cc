@@ -55,13 +55,15 @@ std::string model_name(const ServeArgs& args) {
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
 
-void find_template(const ChatArgs& args, Service& service) {
+// None: the model brings no template, for the reason in no_chat. One that was asked for has to be there.
+std::optional<llm::ChatTemplate> find_template(const ChatArgs& args, const llm::Tokenizer& tokenizer, std::string& no_chat) {
   try {
-    service.chat = choose_template(args, service.tokenizer);
+    return choose_template(args, tokenizer);
   } catch (const Error& e) {
     if (!args.template_text.empty()) throw;
-    service.no_chat = e.what();
-    say("note: no chat: {}\n", e.what());
+    no_chat = e.what();
+    say("note: no chat: {}\n", no_chat);
+    return std::nullopt;
   }
 }
 
@@ -101,6 +103,8 @@ struct Serving {
 
 std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& options, int threads) {
   OpenedModel opened = open_model(args.path);
+  std::string no_chat;
+  auto chat = find_template(args.templates, opened.tokenizer, no_chat);
   llm::SamplingDefaults sampling = llm::sampling_defaults(args.path, opened.weights.gguf().get());
   LoadedModel loaded = load_model(std::move(opened), args.model.arithmetic(llm::Arithmetic::kFast), threads);
   const size_t trained = loaded.model.description().max_context;
@@ -109,6 +113,8 @@ std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& opti
     say("note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
   auto serving = std::make_unique<Serving>(std::move(loaded), options);
   serving->sampling = std::move(sampling);
+  serving->service.chat = std::move(chat);
+  serving->service.no_chat = std::move(no_chat);
   return serving;
 }
 
@@ -165,7 +171,6 @@ int run_serve(ServeArgs& args) {
   service.api_keys = keys;
   service.chat_options = chat_options;
   service.special_in_content = args.templates.special_in_content;
-  find_template(args.templates, service);
   front.service.store(&service);
   announce(args, *serving, options, host, bound);
   while (!interrupted() && http.failure().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
