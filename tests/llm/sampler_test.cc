@@ -113,6 +113,31 @@ TEST(Candidates, LogitsThatCrowd) {
   }
 }
 
+// Tokens all but equal, in descending order: what is drawn shows where the cut is, to a few in a thousand.
+TEST(Sampler, CutsAreWhereTheyShouldBe) {
+  std::vector<float> row(1000);
+  for (size_t i = 0; i < row.size(); ++i) row[i] = -1e-5f * static_cast<float>(i);
+  const auto last = [&](const SamplingOptions& o) {
+    Sampler sampler(o);
+    TokenId most = 0;
+    for (int i = 0; i < 2000; ++i) most = std::max(most, sampler.pick(row));
+    return most;
+  };
+  const auto expect_last = [&](const SamplingOptions& o, TokenId token) {
+    const TokenId found = last(o);
+    EXPECT_LE(found, token + 1) << describe_sampling(o);
+    EXPECT_GE(found, token - 4) << describe_sampling(o);
+  };
+  expect_last({.temperature = 1}, 999);
+  expect_last({.temperature = 1, .top_p = 0.5}, 498);  // those before weigh a little more
+  expect_last({.temperature = 1, .top_p = 0.9}, 898);
+  expect_last({.temperature = 1, .top_k = 300}, 299);
+  expect_last({.temperature = 1, .top_k = 300, .top_p = 0.5}, 149);
+  expect_last({.temperature = 1, .min_p = 0.995}, 501);  // 1e-5 a token: exp(-0.005012)
+  expect_last({.temperature = 0.1, .min_p = 0.98}, 202);
+  expect_last({.temperature = 1, .top_p = 0.9, .min_p = 0.995}, 501);
+}
+
 TEST(Sampler, TheTailIsDrawn) {
   // One token has half of the mass, a hundred thousand the other half.
   std::vector<float> row(100001, 0);

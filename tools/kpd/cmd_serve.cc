@@ -55,18 +55,6 @@ std::string model_name(const ServeArgs& args) {
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
 
-// None: the model brings no template, for the reason in no_chat. One that was asked for has to be there.
-std::optional<llm::ChatTemplate> find_template(const ChatArgs& args, const llm::Tokenizer& tokenizer, std::string& no_chat) {
-  try {
-    return choose_template(args, tokenizer);
-  } catch (const Error& e) {
-    if (!args.template_text.empty()) throw;
-    no_chat = e.what();
-    say("note: no chat: {}\n", no_chat);
-    return std::nullopt;
-  }
-}
-
 // An address as it stands in a URL.
 std::string in_url(const std::string& host) { return host.find(':') == std::string::npos ? host : "[" + host + "]"; }
 
@@ -103,9 +91,16 @@ struct Serving {
 
 std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& options, int threads) {
   OpenedModel opened = open_model(args.path);
-  std::string no_chat;
-  auto chat = find_template(args.templates, opened.tokenizer, no_chat);
   llm::SamplingDefaults sampling = llm::sampling_defaults(args.path, opened.weights.gguf().get());
+  std::optional<llm::ChatTemplate> chat;
+  std::string no_chat;
+  try {
+    chat = choose_template(args.templates, opened.tokenizer);
+  } catch (const Error& e) {
+    if (!args.templates.template_text.empty()) throw;
+    no_chat = e.what();
+    say("note: no chat: {}\n", e.what());
+  }
   LoadedModel loaded = load_model(std::move(opened), args.model.arithmetic(llm::Arithmetic::kFast), threads);
   const size_t trained = loaded.model.description().max_context;
   if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
