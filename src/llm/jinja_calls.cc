@@ -66,9 +66,9 @@ Value Interpreter::call(const Value& callee, Arguments args) {
 void Interpreter::bind_macro(const Stmt& macro, Arguments& args, Scope& scope) {
   const Signature& sig = macro.signature;
   const size_t n = sig.parameters.size();
-  const auto put = [&](std::string_view name, Value value) {
+  const auto put = [&](std::string_view name, const Value& value) {
     for (auto& [id, place] : scope.variables) {
-      if (ast_.names[id] == name) place = std::move(value);
+      if (ast_.names[id] == name) place = value;
     }
   };
   for (const auto& [name, load] : macro.scope.names) {
