@@ -199,9 +199,11 @@ void Session::print_json(const llm::Generated& g) const {
 }
 
 void Session::print_speeds(const llm::Generated& g) const {
-  fmt::print(stderr, "\n{} prompt tokens at {:.1f} tokens/s, {} tokens at {:.1f} tokens/s, ended by {}\n", g.prompt_tokens,
-             per_second(g.prompt_tokens, g.prefill_seconds), g.tokens, decode_speed(g),
-             g.reason == llm::FinishReason::kLength ? "length: " + length_limit(g) : llm::finish_reason_name(g.reason));
+  const std::string end = g.reason == llm::FinishReason::kLength      ? "ended by length: " + length_limit(g)
+                          : g.reason == llm::FinishReason::kCancelled ? "interrupted"
+                                                                      : str("ended by ", llm::finish_reason_name(g.reason));
+  fmt::print(stderr, "\n{} prompt tokens at {:.1f} tokens/s, {} tokens at {:.1f} tokens/s, {}\n", g.prompt_tokens,
+             per_second(g.prompt_tokens, g.prefill_seconds), g.tokens, decode_speed(g), end);
 }
 
 }  // namespace kpd::tool
