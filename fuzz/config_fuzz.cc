@@ -1,4 +1,5 @@
-// fuzz: config.json to a model's description. Anything thrown but kpd::Error is a finding, as is a description whose sizes do not fit one another.
+// fuzz: config.json to a model's description. Anything thrown but kpd::Error is a finding, as is a description whose sizes do
+// not fit one another.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,6 @@
-// fuzz: chat templates. The input is a template; it is compiled and run on small conversations with small limits. Anything thrown
-// but kpd::Error is a finding, as are a text that is not UTF-8 or longer than the limit, ranges that do not fit it, and a run that
-// takes too long (libFuzzer's -timeout).
+// fuzz: chat templates. The input is a template; it is compiled and run on small conversations with small limits. Anything
+// thrown but kpd::Error is a finding, as are a text that is not UTF-8 or longer than the limit, ranges that do not fit it, and
+// a run that takes too long (libFuzzer's -timeout).
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,7 +15,8 @@ using kpd::llm::jinja::Text;
 using kpd::llm::jinja::Value;
 
 Value message(const char* role, const char* content) {
-  return Value::dict({{Value::string("role"), Value::string(role)}, {Value::string("content"), Value::string(Text(content, true))}});
+  return Value::dict(
+      {{Value::string("role"), Value::string(role)}, {Value::string("content"), Value::string(Text(content, true))}});
 }
 
 const kpd::llm::jinja::Variables& variables() {

@@ -93,7 +93,8 @@ const AddedToken* AddedTokens::allowed(const TokenTrie& trie, std::string_view t
   *end = at + 1;
   const AddedToken* token = trie.longest(text, at, end);
   if (!token || !token->special) return token;
-  const auto range = std::upper_bound(foreign.begin(), foreign.end(), at, [](size_t a, const TextRange& r) { return a < r.end; });
+  const auto range =
+      std::upper_bound(foreign.begin(), foreign.end(), at, [](size_t a, const TextRange& r) { return a < r.end; });
   if (range == foreign.end() || *end <= range->begin) return token;
   if (at < range->begin) {
     // It would reach into the foreign bytes; a shorter one may end before them.

@@ -61,8 +61,8 @@ ChatTime local_time() {
 }
 
 void check_time(const ChatTime& t) {
-  const bool valid = t.year >= 1 && t.year <= 9999 && t.month >= 1 && t.month <= 12 && t.day >= 1 && t.day <= 31 && t.hour >= 0 &&
-                     t.hour <= 23 && t.minute >= 0 && t.minute <= 59 && t.second >= 0 && t.second <= 60;
+  const bool valid = t.year >= 1 && t.year <= 9999 && t.month >= 1 && t.month <= 12 && t.day >= 1 && t.day <= 31 &&
+                     t.hour >= 0 && t.hour <= 23 && t.minute >= 0 && t.minute <= 59 && t.second >= 0 && t.second <= 60;
   if (!valid) fail(ErrorCode::kInvalidArgument, "the time of a chat template: expected a date of the years 1 to 9999");
 }
 

@@ -1,5 +1,5 @@
-// llm: the usual form of seven families' chat templates, by name. A model's own template is to be preferred: families have several
-// that differ in a space or in what they do with a system message.
+// llm: the usual form of seven families' chat templates, by name. A model's own template is to be preferred: families have
+// several that differ in a space or in what they do with a system message.
 #include "llm/chat_builtin.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ constexpr std::string_view kChatMl = R"({% for m in messages %}
 {%- endfor %}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %})";
 
-// What goes before the templates of families in which a system message comes first, then the user's and the assistant's in turn.
+// What goes before the templates of families in which a system message comes first, then the user's and the assistant's in
+// turn.
 constexpr std::string_view kTurns = R"({% set start = 1 if messages[0].role == 'system' else 0 %}
 {% if messages|length == start %}
 {{ raise_exception('the template ' ~ family ~ ' needs a message of the user') }}
@@ -62,8 +63,9 @@ struct Row {
   std::string_view name, source;
   bool turns;
 };
-constexpr Row kRows[] = {{"chatml", kChatMl, false}, {"llama2", kLlama2, true}, {"llama3", kLlama3, false}, {"mistral", kMistral, true},
-                         {"gemma", kGemma, true},    {"phi3", kPhi3, false},    {"qwen", kChatMl, false}};
+constexpr Row kRows[] = {{"chatml", kChatMl, false},  {"llama2", kLlama2, true}, {"llama3", kLlama3, false},
+                         {"mistral", kMistral, true}, {"gemma", kGemma, true},   {"phi3", kPhi3, false},
+                         {"qwen", kChatMl, false}};
 
 }  // namespace
 

@@ -76,8 +76,8 @@ struct Expr {
   uint32_t depth = 1;                     // of the tree under it
 };
 
-// What a scope does with a name when it is entered. jinja2 decides that when it compiles: a name that a scope assigns anywhere is
-// the scope's own from its start, with the value of the scope around it.
+// What a scope does with a name when it is entered. jinja2 decides that when it compiles: a name that a scope assigns anywhere
+// is the scope's own from its start, with the value of the scope around it.
 enum class Load : uint8_t {
   kParameter,  // bound by the statement itself
   kResolve,    // from the template's variables
@@ -88,7 +88,20 @@ struct ScopeTable {
   std::vector<std::pair<NameId, Load>> names;
 };
 
-enum class StmtKind : uint8_t { kData, kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kBreak, kContinue };
+enum class StmtKind : uint8_t {
+  kData,
+  kOutput,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kBreak,
+  kContinue
+};
 
 struct Stmt;
 using StmtPtr = std::unique_ptr<Stmt>;
@@ -104,10 +117,11 @@ struct Signature {
 struct Stmt {
   StmtKind kind;
   Place place;
-  Text data{};                   // kData
-  NameId name = 0;               // kMacro
-  ExprPtr target{};              // kFor, kSet, kSetBlock
-  std::vector<ExprPtr> exprs{};  // kOutput: what is written; kIf: the conditions; kWith: the values; else one: what the statement is about
+  Text data{};       // kData
+  NameId name = 0;   // kMacro
+  ExprPtr target{};  // kFor, kSet, kSetBlock
+  std::vector<ExprPtr>
+      exprs{};  // kOutput: what is written; kIf: the conditions; kWith: the values; else one: what the statement is about
   std::vector<ExprPtr> targets{};  // kWith
   ExprPtr test{};                  // kFor: if
   Signature signature{};           // kMacro, kCallBlock
@@ -125,7 +139,8 @@ constexpr uint32_t kMaxTreeDepth = 200;
 
 // Throws as tokenize() does.
 Ast parse(std::string_view source);
-// Fills the scope tables, and refuses unknown filters and tests where jinja2 refuses them before it runs anything. parse() does it.
+// Fills the scope tables, and refuses unknown filters and tests where jinja2 refuses them before it runs anything. parse() does
+// it.
 void find_scopes(Ast& ast);
 
 // Names that jinja2 knows, whether this interpreter has them or not.

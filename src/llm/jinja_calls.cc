@@ -66,9 +66,9 @@ Value Interpreter::call(const Value& callee, Arguments args) {
 void Interpreter::bind_macro(const Stmt& macro, Arguments& args, Scope& scope) {
   const Signature& sig = macro.signature;
   const size_t n = sig.parameters.size();
-  const auto put = [&](std::string_view name, Value value) {
+  const auto put = [&](std::string_view name, const Value& value) {
     for (auto& [id, place] : scope.variables) {
-      if (ast_.names[id] == name) place = std::move(value);
+      if (ast_.names[id] == name) place = value;
     }
   };
   for (const auto& [name, load] : macro.scope.names) {
@@ -204,8 +204,8 @@ Value Interpreter::call_global(Global global, Arguments args) {
     case Global::kRaiseException: {
       const std::vector<Value> a = bind("raise_exception", args, {"message"});
       if (a[0].missing()) trouble("raise_exception needs a message");
-      fail(ErrorCode::kInvalidArgument, "the chat template refuses these messages: ",
-           io::printable(to_text(a[0], meter_).view(), kMaxRefusal));
+      fail(ErrorCode::kInvalidArgument,
+           "the chat template refuses these messages: ", io::printable(to_text(a[0], meter_).view(), kMaxRefusal));
     }
     case Global::kStrftimeNow: {
       const std::vector<Value> a = bind("strftime_now", args, {"format"});

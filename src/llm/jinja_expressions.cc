@@ -22,8 +22,6 @@ Value Interpreter::eval_node(const Expr& e, const ScopePtr& scope) {
       return e.value;
     case ExprKind::kName:
       return eval_name(e, scope);
-    case ExprKind::kNamespace:
-      return Value::undefined("no value");
     case ExprKind::kList:
       return Value::list(eval_all(e.items, 0, scope));
     case ExprKind::kTuple:
@@ -57,11 +55,9 @@ Value Interpreter::eval_node(const Expr& e, const ScopePtr& scope) {
       return Value::boolean(call_test(e.attribute, value, std::move(args), meter_));
     }
     case ExprKind::kNegative:
-    case ExprKind::kPositive: {
-      const Value value = item(0);
-      back();
-      return e.kind == ExprKind::kNegative ? negative(value) : positive(value);
-    }
+      return negative(item(0));
+    case ExprKind::kPositive:
+      return positive(item(0));
     case ExprKind::kNot:
       return Value::boolean(!truth(item(0)));
     case ExprKind::kAnd:
@@ -82,6 +78,8 @@ Value Interpreter::eval_node(const Expr& e, const ScopePtr& scope) {
       if (truth(item(1))) return item(0);
       if (e.items[2]) return item(2);
       return Value::undefined("the inline if-expression evaluated to false and no else section was defined.");
+    case ExprKind::kNamespace:  // a target only
+      break;
   }
   return {};
 }

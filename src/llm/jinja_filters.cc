@@ -31,9 +31,7 @@ Value filter_case(const FilterCall& call, Text (*change)(const Text&)) {
   return as_text(call, change(call.text()));
 }
 
-bool separates_words(uint32_t c) {
-  return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || is_python_space(c);
-}
+bool separates_words(uint32_t c) { return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || is_python_space(c); }
 
 // jinja2's own idea of a title: pieces between separators, and the separators themselves.
 Text jinja_title(const Text& text) {
@@ -73,7 +71,12 @@ Value filter_escape(const FilterCall& call) {
   Text out;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text.bytes()[i];
-    const std::string_view to = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '\'' ? "&#39;" : c == '"' ? "&#34;" : "";
+    const std::string_view to = c == '&'    ? "&amp;"
+                                : c == '<'  ? "&lt;"
+                                : c == '>'  ? "&gt;"
+                                : c == '\'' ? "&#39;"
+                                : c == '"'  ? "&#34;"
+                                            : "";
     out.append(to.empty() ? std::string_view(&c, 1) : to, text.foreign_at(i));
     call.meter.bytes(std::max<size_t>(to.size(), 1));
   }

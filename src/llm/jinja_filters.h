@@ -11,7 +11,9 @@ struct FilterCall {
   Arguments& args;
   Meter& meter;
 
-  std::vector<Value> bind(std::initializer_list<std::string_view> parameters) const { return jinja::bind(name, args, parameters); }
+  std::vector<Value> bind(std::initializer_list<std::string_view> parameters) const {
+    return jinja::bind(name, args, parameters);
+  }
   Text text() const { return to_text(self, meter); }  // of any value
 };
 

@@ -54,11 +54,16 @@ class PercentFormat {
     Conversion c;
     for (;; ++at_) {
       const char f = peek();
-      if (f == '-') c.left = true;
-      else if (f == '+') c.plus = true;
-      else if (f == ' ') c.space = true;
-      else if (f == '0') c.zero = true;
-      else break;
+      if (f == '-')
+        c.left = true;
+      else if (f == '+')
+        c.plus = true;
+      else if (f == ' ')
+        c.space = true;
+      else if (f == '0')
+        c.zero = true;
+      else
+        break;
     }
     if (peek() == '*' || peek() == '#') refuse("'", peek(), "' in a format is not supported");
     c.width = number();
@@ -264,7 +269,8 @@ std::optional<int64_t> parse_int(std::string_view text) {
   const bool negative = digits->starts_with('-');
   if (!all_digits(std::string_view(*digits).substr(negative ? 1 : 0))) return std::nullopt;
   int64_t value = 0;
-  if (std::from_chars(digits->data(), digits->data() + digits->size(), value).ec != std::errc()) refuse("an integer beyond 64 bits");
+  if (std::from_chars(digits->data(), digits->data() + digits->size(), value).ec != std::errc())
+    refuse("an integer beyond 64 bits");
   // "+-1" is none.
   return negative && text.find('+') != text.npos ? std::nullopt : std::optional(value);
 }

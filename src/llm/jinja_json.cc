@@ -76,7 +76,8 @@ class JsonWriter {
   void escape(uint32_t code, bool foreign) {
     char buffer[16];
     if (code >= 0x10000) {
-      std::snprintf(buffer, sizeof(buffer), "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
+      std::snprintf(buffer, sizeof(buffer), "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10),
+                    0xDC00 + ((code - 0x10000) & 0x3FF));
     } else {
       std::snprintf(buffer, sizeof(buffer), "\\u%04x", code);
     }
@@ -181,7 +182,8 @@ Value value_of(const Json& json) {
     }
     default: {
       std::vector<std::pair<Value, Value>> pairs;
-      for (const auto& [key, item] : json.items()) pairs.emplace_back(Value::string(Text(lossy_utf8(key), true)), value_of(item));
+      for (const auto& [key, item] : json.items())
+        pairs.emplace_back(Value::string(Text(lossy_utf8(key), true)), value_of(item));
       return Value::dict(std::move(pairs));
     }
   }

@@ -240,7 +240,8 @@ class Lexer {
   // Digits with single underscores between them, from `at`.
   size_t digits(size_t at) const {
     size_t end = at;
-    while (end < s_.size() && (is_digit(s_[end]) || (s_[end] == '_' && end > at && is_digit(sign_at(end + 1)) && s_[end - 1] != '_')))
+    while (end < s_.size() &&
+           (is_digit(s_[end]) || (s_[end] == '_' && end > at && is_digit(sign_at(end + 1)) && s_[end - 1] != '_')))
       ++end;
     return end;
   }

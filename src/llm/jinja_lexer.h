@@ -33,8 +33,8 @@ struct Token {
   std::string text{};  // of a string: without quotes and escapes
 };
 
-// Throws Error(kCorruptData) with the place for what is not Jinja, Error(kUnsupported) for identifiers and escapes beyond ASCII,
-// Error(kLimitExceeded) for a template of more than 256 KiB. The template must be UTF-8.
+// Throws Error(kCorruptData) with the place for what is not Jinja, Error(kUnsupported) for identifiers and escapes beyond
+// ASCII, Error(kLimitExceeded) for a template of more than 256 KiB. The template must be UTF-8.
 std::vector<Token> tokenize(std::string_view source);
 
 [[noreturn]] void fail_syntax(const Place& place, const std::string& text);

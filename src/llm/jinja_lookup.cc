@@ -8,23 +8,27 @@ namespace kpd::llm::jinja {
 namespace {
 
 constexpr std::string_view kOfString[] = {
-    "capitalize", "casefold",  "center",      "count",        "encode",       "endswith", "expandtabs", "find",
-    "format",     "format_map", "index",      "isalnum",      "isalpha",      "isascii",  "isdecimal",  "isdigit",
-    "isidentifier", "islower", "isnumeric",   "isprintable",  "isspace",      "istitle",  "isupper",    "join",
-    "ljust",      "lower",     "lstrip",      "maketrans",    "partition",    "removeprefix", "removesuffix", "replace",
-    "rfind",      "rindex",    "rjust",       "rpartition",   "rsplit",       "rstrip",   "split",      "splitlines",
-    "startswith", "strip",     "swapcase",    "title",        "translate",    "upper",    "zfill"};
-constexpr std::string_view kOfDict[] = {"clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"};
-constexpr std::string_view kOfList[] = {"append", "clear", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"};
+    "capitalize",   "casefold",   "center",    "count",       "encode",    "endswith",     "expandtabs",   "find",
+    "format",       "format_map", "index",     "isalnum",     "isalpha",   "isascii",      "isdecimal",    "isdigit",
+    "isidentifier", "islower",    "isnumeric", "isprintable", "isspace",   "istitle",      "isupper",      "join",
+    "ljust",        "lower",      "lstrip",    "maketrans",   "partition", "removeprefix", "removesuffix", "replace",
+    "rfind",        "rindex",     "rjust",     "rpartition",  "rsplit",    "rstrip",       "split",        "splitlines",
+    "startswith",   "strip",      "swapcase",  "title",       "translate", "upper",        "zfill"};
+constexpr std::string_view kOfDict[] = {"clear", "copy",    "fromkeys",   "get",    "items", "keys",
+                                        "pop",   "popitem", "setdefault", "update", "values"};
+constexpr std::string_view kOfList[] = {"append", "clear", "copy",   "count",   "extend", "index",
+                                        "insert", "pop",   "remove", "reverse", "sort"};
 constexpr std::string_view kOfTuple[] = {"count", "index"};
-constexpr std::string_view kOfNumber[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "fromhex",
-                                          "hex", "imag", "is_integer", "numerator", "real", "to_bytes"};
+constexpr std::string_view kOfNumber[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+                                          "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
+                                          "numerator",        "real",      "to_bytes"};
 constexpr std::string_view kOfRange[] = {"count", "index", "start", "step", "stop"};
 constexpr std::string_view kOfView[] = {"isdisjoint", "mapping"};
-constexpr std::string_view kOfIterator[] = {"close", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"};
+constexpr std::string_view kOfIterator[] = {"close",        "gi_code",      "gi_frame", "gi_running",
+                                            "gi_suspended", "gi_yieldfrom", "send",     "throw"};
 constexpr std::string_view kOfCycler[] = {"current", "items", "next", "pos", "reset"};
-constexpr std::string_view kOfLoop[] = {"changed", "cycle", "depth", "depth0", "first", "index", "index0", "last", "length", "nextitem",
-                                        "previtem", "revindex", "revindex0"};
+constexpr std::string_view kOfLoop[] = {"changed", "cycle",  "depth",    "depth0",   "first",    "index",    "index0",
+                                        "last",    "length", "nextitem", "previtem", "revindex", "revindex0"};
 
 // What the sandbox keeps templates from.
 constexpr std::string_view kChangesDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
@@ -53,7 +57,8 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name,
   if (object.is(Kind::kFunction) || object.is(Kind::kMethod) || object.is(Kind::kJoiner))
     refuse("attributes of functions are not supported");
   if (!has_method(object, name)) return std::nullopt;
-  if (changes(object, name)) return Value::undefined(str("access to attribute '", name, "' of ", shown_object(object), " is unsafe"));
+  if (changes(object, name))
+    return Value::undefined(str("access to attribute '", name, "' of ", shown_object(object), " is unsafe"));
   const bool loop_call = object.is(Kind::kLoop) && (name == "cycle" || name == "changed");
   if (object.is(Kind::kLoop) && !loop_call) return object.as<LoopObject>().attribute(name, meter);
   if (object.is(Kind::kCycler)) {
@@ -183,7 +188,8 @@ Value get_slice(const Value& object, const Value& start, const Value& stop, cons
   }
   meter.bytes(count * sizeof(Value));
   std::vector<Value> items;
-  for (size_t i = 0; i < count; ++i) items.push_back(object.items()[static_cast<size_t>(from + static_cast<int64_t>(i) * used_step)]);
+  for (size_t i = 0; i < count; ++i)
+    items.push_back(object.items()[static_cast<size_t>(from + static_cast<int64_t>(i) * used_step)]);
   return object.is(Kind::kList) ? Value::list(std::move(items)) : Value::tuple(std::move(items));
 }
 

@@ -1,4 +1,4 @@
-// llm: statements of chat templates.
+// llm: statements of chat templates, and what they assign to.
 #include "kpd/base/error.h"
 #include "llm/jinja_parser.h"
 
@@ -192,7 +192,8 @@ class Parser : ExprParser {
     while (now().type != TokenType::kBlockEnd) {
       if (!s->targets.empty()) expect_op(",");
       s->targets.push_back(target({}, false));
-      if (s->targets.back()->kind == ExprKind::kTuple) fail_unsupported(place, "{% with %} of several names at once is not supported");
+      if (s->targets.back()->kind == ExprKind::kTuple)
+        fail_unsupported(place, "{% with %} of several names at once is not supported");
       expect_op("=");
       s->exprs.push_back(expression());
     }
@@ -218,6 +219,45 @@ class Parser : ExprParser {
 };
 
 }  // namespace
+
+ExprPtr ExprParser::target_part(bool attributes) {
+  const Deeper deeper(*this);
+  const Place place = now().place;
+  if (skip_op("(")) {
+    // What is in parentheses is a tuple, or one target.
+    ExprPtr e = target({}, attributes);
+    expect_op(")");
+    return e;
+  }
+  if (now().type != TokenType::kName) fail_here("a name to assign to");
+  const std::string name = next().text;
+  for (const char* constant : {"true", "false", "none", "True", "False", "None"}) {
+    if (name == constant) fail_syntax(place, str("assigning to '", name, "'"));
+  }
+  ExprPtr e = make(ExprKind::kName, place);
+  e->name = id(name);
+  if (attributes && skip_op(".")) {
+    e->kind = ExprKind::kNamespace;
+    e->attribute = expect_any_name();
+  }
+  return e;
+}
+
+ExprPtr ExprParser::target(std::string_view end, bool attributes) {
+  const Place place = now().place;
+  std::vector<ExprPtr> items;
+  bool is_tuple = false;
+  for (;;) {
+    if (!items.empty()) expect_op(",");
+    if (ends_tuple(end)) break;
+    items.push_back(target_part(attributes));
+    if (!is_op(",")) break;
+    is_tuple = true;
+  }
+  if (!is_tuple && !items.empty()) return std::move(items[0]);
+  if (items.empty()) fail_here("a name to assign to");
+  return make(ExprKind::kTuple, place, std::move(items));
+}
 
 Ast parse(std::string_view source) {
   Ast ast = Parser(source).run();

@@ -11,8 +11,9 @@ namespace {
 
 constexpr size_t kMaxNames = 1024;
 
-constexpr std::pair<std::string_view, Op> kComparisons[] = {{"==", Op::kEqual},      {"!=", Op::kNotEqual}, {"<", Op::kLess},
-                                                            {"<=", Op::kLessEqual}, {">", Op::kGreater},  {">=", Op::kGreaterEqual}};
+constexpr std::pair<std::string_view, Op> kComparisons[] = {{"==", Op::kEqual},  {"!=", Op::kNotEqual},
+                                                            {"<", Op::kLess},    {"<=", Op::kLessEqual},
+                                                            {">", Op::kGreater}, {">=", Op::kGreaterEqual}};
 constexpr std::pair<std::string_view, Op> kProducts[] = {
     {"*", Op::kMultiply}, {"/", Op::kDivide}, {"//", Op::kFloorDivide}, {"%", Op::kModulo}};
 
@@ -255,7 +256,8 @@ ExprPtr ExprParser::constant() {
     e->value = Value::integer(value);
   } else {
     double value = 0;
-    if (std::from_chars(begin, end, value).ec != std::errc()) fail_unsupported(token.place, "a number beyond what a double holds");
+    if (std::from_chars(begin, end, value).ec != std::errc())
+      fail_unsupported(token.place, "a number beyond what a double holds");
     e->value = Value::real(value);
   }
   return e;
@@ -263,7 +265,8 @@ ExprPtr ExprParser::constant() {
 
 ExprPtr ExprParser::primary() {
   const Token& token = now();
-  if (token.type == TokenType::kString || token.type == TokenType::kInteger || token.type == TokenType::kFloat) return constant();
+  if (token.type == TokenType::kString || token.type == TokenType::kInteger || token.type == TokenType::kFloat)
+    return constant();
   if (token.type == TokenType::kName) {
     const Token name = next();
     const std::string& t = name.text;
@@ -311,7 +314,8 @@ ExprPtr ExprParser::dict() {
 }
 
 bool ExprParser::ends_tuple(std::string_view end) const {
-  return now().type == TokenType::kVariableEnd || now().type == TokenType::kBlockEnd || is_op(")") || (!end.empty() && is_name(end));
+  return now().type == TokenType::kVariableEnd || now().type == TokenType::kBlockEnd || is_op(")") ||
+         (!end.empty() && is_name(end));
 }
 
 ExprPtr ExprParser::tuple(bool choices, std::string_view end, bool parentheses) {
@@ -456,45 +460,6 @@ ExprPtr ExprParser::test(ExprPtr of) {
     grew(*e, e->items.back());
   }
   return negated ? make(ExprKind::kNot, place, one(std::move(e))) : std::move(e);
-}
-
-ExprPtr ExprParser::target_part(bool attributes) {
-  const Deeper deeper(*this);
-  const Place place = now().place;
-  if (skip_op("(")) {
-    // What is in parentheses is a tuple, or one target.
-    ExprPtr e = target({}, attributes);
-    expect_op(")");
-    return e;
-  }
-  if (now().type != TokenType::kName) fail_here("a name to assign to");
-  const std::string name = next().text;
-  for (const char* constant : {"true", "false", "none", "True", "False", "None"}) {
-    if (name == constant) fail_syntax(place, str("assigning to '", name, "'"));
-  }
-  ExprPtr e = make(ExprKind::kName, place);
-  e->name = id(name);
-  if (attributes && skip_op(".")) {
-    e->kind = ExprKind::kNamespace;
-    e->attribute = expect_any_name();
-  }
-  return e;
-}
-
-ExprPtr ExprParser::target(std::string_view end, bool attributes) {
-  const Place place = now().place;
-  std::vector<ExprPtr> items;
-  bool is_tuple = false;
-  for (;;) {
-    if (!items.empty()) expect_op(",");
-    if (ends_tuple(end)) break;
-    items.push_back(target_part(attributes));
-    if (!is_op(",")) break;
-    is_tuple = true;
-  }
-  if (!is_tuple && !items.empty()) return std::move(items[0]);
-  if (items.empty()) fail_here("a name to assign to");
-  return make(ExprKind::kTuple, place, std::move(items));
 }
 
 }  // namespace kpd::llm::jinja

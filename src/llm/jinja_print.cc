@@ -81,9 +81,10 @@ std::string float_repr(double value) {
     std::snprintf(buffer, sizeof(buffer), "e%c%02d", exponent < 0 ? '-' : '+', std::abs(exponent));
     return out + buffer;
   }
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  if (n <= exponent + 1) return out + digits + std::string(static_cast<size_t>(exponent + 1 - n), '0') + ".0";
-  return out + digits.substr(0, static_cast<size_t>(exponent + 1)) + "." + digits.substr(static_cast<size_t>(exponent + 1));
+  const int64_t point = int64_t{exponent} + 1;  // digits before it
+  if (point <= 0) return out + "0." + std::string(static_cast<size_t>(-point), '0') + digits;
+  if (n <= point) return out + digits + std::string(static_cast<size_t>(point - n), '0') + ".0";
+  return out.append(digits, 0, static_cast<size_t>(point)).append(1, '.').append(digits, static_cast<size_t>(point));
 }
 
 void append_repr(Text& out, const Value& value, Meter& meter) {
@@ -130,7 +131,10 @@ void append_repr(Text& out, const Value& value, Meter& meter) {
     case Kind::kView: {
       const ViewObject& view = value.as<ViewObject>();
       using What = ViewObject::What;
-      append_plain(out, view.what == What::kKeys ? "dict_keys([" : view.what == What::kValues ? "dict_values([" : "dict_items([",
+      append_plain(out,
+                   view.what == What::kKeys     ? "dict_keys(["
+                   : view.what == What::kValues ? "dict_values(["
+                                                : "dict_items([",
                    meter);
       append_items(out, iterate(value, meter), meter);
       return append_plain(out, "])", meter);

@@ -1,5 +1,6 @@
-// llm: what chat templates can call and look up: filters, tests, methods, attributes, operators. Where jinja2 under transformers'
-// sandbox fails, these throw Trouble of kInvalidArgument; what jinja2 could do and this cannot, kUnsupported. Private.
+// llm: what chat templates can call and look up: filters, tests, methods, attributes, operators. Where jinja2 under
+// transformers' sandbox fails, these throw Trouble of kInvalidArgument; what jinja2 could do and this cannot, kUnsupported.
+// Private.
 #pragma once
 
 #include <initializer_list>

@@ -1,5 +1,5 @@
-// llm: which names a chat template's scopes own. jinja2 settles it when it compiles, and its rules show: in a loop that assigns a
-// name the name starts every round with what it was outside, in a condition it does not get a scope of its own.
+// llm: which names a chat template's scopes own. jinja2 settles it when it compiles, and its rules show: in a loop that assigns
+// a name the name starts every round with what it was outside, in a condition it does not get a scope of its own.
 #include <algorithm>
 #include <set>
 

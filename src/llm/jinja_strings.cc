@@ -19,7 +19,9 @@ struct Call {
   Arguments& args;
   Meter& meter;
 
-  std::vector<Value> bind(std::initializer_list<std::string_view> parameters) const { return jinja::bind(name, args, parameters); }
+  std::vector<Value> bind(std::initializer_list<std::string_view> parameters) const {
+    return jinja::bind(name, args, parameters);
+  }
   // All parameters positional only.
   std::vector<Value> bind_places(size_t n) const {
     if (!args.keywords.empty()) trouble(name, " takes no argument '", args.keywords[0].first.substr(0, 40), "'");
@@ -125,7 +127,9 @@ Value method_replace(const Call& call) {
   // The result's size, before it is made.
   const std::string_view s = call.self.view();
   size_t n = from.empty() ? count_chars(s) + 1 : 0;
-  for (size_t at = from.empty() ? kNone : find_text(s, from.view()); at != kNone; at = find_text(s, from.view(), at + from.size())) ++n;
+  for (size_t at = from.empty() ? kNone : find_text(s, from.view()); at != kNone;
+       at = find_text(s, from.view(), at + from.size()))
+    ++n;
   if (max >= 0) n = std::min(n, static_cast<size_t>(max));
   call.meter.bytes(n * to.size());
   call.meter.step(n);
@@ -255,7 +259,10 @@ const std::map<std::string_view, Method>& text_methods() {
       {"index", [](const Call& c) { return method_find(c, false, true); }},
       {"isalnum", [](const Call& c) { return ascii_class(c, true, true); }},
       {"isalpha", [](const Call& c) { return ascii_class(c, true, false); }},
-      {"isascii", [](const Call& c) { return Value::boolean(c.self.empty() || all_chars(c, [](uint32_t u) { return u < 0x80; }).boolean()); }},
+      {"isascii",
+       [](const Call& c) {
+         return Value::boolean(c.self.empty() || all_chars(c, [](uint32_t u) { return u < 0x80; }).boolean());
+       }},
       {"isdecimal", [](const Call& c) { return ascii_class(c, false, true); }},
       {"isdigit", [](const Call& c) { return ascii_class(c, false, true); }},
       {"islower", [](const Call& c) { return method_islower(c, true); }},
@@ -278,7 +285,11 @@ const std::map<std::string_view, Method>& text_methods() {
       {"rsplit", [](const Call& c) { return method_split(c, true); }},
       {"rstrip", [](const Call& c) { return method_strip(c, false, true); }},
       {"split", [](const Call& c) { return method_split(c, false); }},
-      {"splitlines", [](const Call& c) { const std::vector<Value> a = c.bind({"keepends"}); return c.texts(split_lines(c.self, truth(a[0]))); }},
+      {"splitlines",
+       [](const Call& c) {
+         const std::vector<Value> a = c.bind({"keepends"});
+         return c.texts(split_lines(c.self, truth(a[0])));
+       }},
       {"startswith", [](const Call& c) { return method_affix(c, true); }},
       {"strip", [](const Call& c) { return method_strip(c, true, true); }},
       {"swapcase", [](const Call& c) { return method_case(c, swapcase); }},
@@ -302,7 +313,9 @@ Value call_dict_method(const Value& self, const std::string& name, Arguments& ar
   if (name == "copy") return self;
   auto view = std::make_shared<ViewObject>();
   view->dict = self;
-  view->what = name == "keys" ? ViewObject::What::kKeys : name == "values" ? ViewObject::What::kValues : ViewObject::What::kItems;
+  view->what = name == "keys"     ? ViewObject::What::kKeys
+               : name == "values" ? ViewObject::What::kValues
+                                  : ViewObject::What::kItems;
   return Value::object(Kind::kView, std::move(view));
 }
 

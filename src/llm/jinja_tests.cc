@@ -1,6 +1,5 @@
 // llm: the tests of chat templates (x is defined).
 #include <algorithm>
-#include <map>
 
 #include "llm/jinja_runtime.h"
 
@@ -74,88 +73,95 @@ bool test_case(const TestCall& call, const char* method) {
 
 bool test_name(const TestCall& call, bool (*known)(std::string_view)) {
   call.alone();
-  if (call.self.is(Kind::kList) || call.self.is(Kind::kDict)) trouble("a value of the type ", type_name(call.self), " is no name");
+  if (call.self.is(Kind::kList) || call.self.is(Kind::kDict))
+    trouble("a value of the type ", type_name(call.self), " is no name");
   return call.self.is(Kind::kString) && known(call.self.text().view());
 }
 
-const std::map<std::string_view, Test>& tests() {
-  static const std::map<std::string_view, Test> all = {
-      {"boolean", test_kind<Kind::kBool>},
-      {"callable", test_kind<Kind::kFunction, Kind::kMethod, Kind::kJoiner, Kind::kLoop, Kind::kUndefined>},
-      {"defined",
-       [](const TestCall& c) {
-         c.alone();
-         return !c.self.is(Kind::kUndefined);
-       }},
-      {"divisibleby", [](const TestCall& c) { return rest_is(c, c.other(), 0); }},
-      {"escaped",
-       [](const TestCall& c) {
-         c.alone();
-         return c.self.markup();
-       }},
-      {"even",
-       [](const TestCall& c) {
-         c.alone();
-         return rest_is(c, Value::integer(2), 0);
-       }},
-      {"false",
-       [](const TestCall& c) {
-         c.alone();
-         return c.self.is(Kind::kBool) && !c.self.boolean();
-       }},
-      {"filter", [](const TestCall& c) { return test_name(c, is_filter_name); }},
-      {"float", test_kind<Kind::kFloat>},
-      {"in", test_compare<Op::kIn>},
-      {"integer", test_kind<Kind::kInt>},
-      {"iterable", test_iterable},
-      {"lower", [](const TestCall& c) { return test_case(c, "islower"); }},
-      {"mapping", test_kind<Kind::kDict>},
-      {"none", test_kind<Kind::kNone>},
-      {"number", test_kind<Kind::kBool, Kind::kInt, Kind::kFloat>},
-      {"odd",
-       [](const TestCall& c) {
-         c.alone();
-         return rest_is(c, Value::integer(2), 1);
-       }},
-      {"sameas", test_sameas},
-      {"sequence", test_kind<Kind::kString, Kind::kList, Kind::kTuple, Kind::kDict, Kind::kRange, Kind::kUndefined>},
-      {"string", test_kind<Kind::kString>},
-      {"test", [](const TestCall& c) { return test_name(c, is_test_name); }},
-      {"true",
-       [](const TestCall& c) {
-         c.alone();
-         return c.self.is(Kind::kBool) && c.self.boolean();
-       }},
-      {"undefined", test_kind<Kind::kUndefined>},
-      {"upper", [](const TestCall& c) { return test_case(c, "isupper"); }},
-      {"==", test_compare<Op::kEqual>},
-      {"eq", test_compare<Op::kEqual>},
-      {"equalto", test_compare<Op::kEqual>},
-      {"!=", test_compare<Op::kNotEqual>},
-      {"ne", test_compare<Op::kNotEqual>},
-      {">", test_compare<Op::kGreater>},
-      {"gt", test_compare<Op::kGreater>},
-      {"greaterthan", test_compare<Op::kGreater>},
-      {">=", test_compare<Op::kGreaterEqual>},
-      {"ge", test_compare<Op::kGreaterEqual>},
-      {"<", test_compare<Op::kLess>},
-      {"lt", test_compare<Op::kLess>},
-      {"lessthan", test_compare<Op::kLess>},
-      {"<=", test_compare<Op::kLessEqual>},
-      {"le", test_compare<Op::kLessEqual>},
-  };
-  return all;
+struct TestRow {
+  std::string_view name;
+  Test test;
+};
+constexpr TestRow kTests[] = {
+    {"boolean", test_kind<Kind::kBool>},
+    {"callable", test_kind<Kind::kFunction, Kind::kMethod, Kind::kJoiner, Kind::kLoop, Kind::kUndefined>},
+    {"defined",
+     [](const TestCall& c) {
+       c.alone();
+       return !c.self.is(Kind::kUndefined);
+     }},
+    {"divisibleby", [](const TestCall& c) { return rest_is(c, c.other(), 0); }},
+    {"escaped",
+     [](const TestCall& c) {
+       c.alone();
+       return c.self.markup();
+     }},
+    {"even",
+     [](const TestCall& c) {
+       c.alone();
+       return rest_is(c, Value::integer(2), 0);
+     }},
+    {"false",
+     [](const TestCall& c) {
+       c.alone();
+       return c.self.is(Kind::kBool) && !c.self.boolean();
+     }},
+    {"filter", [](const TestCall& c) { return test_name(c, is_filter_name); }},
+    {"float", test_kind<Kind::kFloat>},
+    {"in", test_compare<Op::kIn>},
+    {"integer", test_kind<Kind::kInt>},
+    {"iterable", test_iterable},
+    {"lower", [](const TestCall& c) { return test_case(c, "islower"); }},
+    {"mapping", test_kind<Kind::kDict>},
+    {"none", test_kind<Kind::kNone>},
+    {"number", test_kind<Kind::kBool, Kind::kInt, Kind::kFloat>},
+    {"odd",
+     [](const TestCall& c) {
+       c.alone();
+       return rest_is(c, Value::integer(2), 1);
+     }},
+    {"sameas", test_sameas},
+    {"sequence", test_kind<Kind::kString, Kind::kList, Kind::kTuple, Kind::kDict, Kind::kRange, Kind::kUndefined>},
+    {"string", test_kind<Kind::kString>},
+    {"test", [](const TestCall& c) { return test_name(c, is_test_name); }},
+    {"true",
+     [](const TestCall& c) {
+       c.alone();
+       return c.self.is(Kind::kBool) && c.self.boolean();
+     }},
+    {"undefined", test_kind<Kind::kUndefined>},
+    {"upper", [](const TestCall& c) { return test_case(c, "isupper"); }},
+    {"==", test_compare<Op::kEqual>},
+    {"eq", test_compare<Op::kEqual>},
+    {"equalto", test_compare<Op::kEqual>},
+    {"!=", test_compare<Op::kNotEqual>},
+    {"ne", test_compare<Op::kNotEqual>},
+    {">", test_compare<Op::kGreater>},
+    {"gt", test_compare<Op::kGreater>},
+    {"greaterthan", test_compare<Op::kGreater>},
+    {">=", test_compare<Op::kGreaterEqual>},
+    {"ge", test_compare<Op::kGreaterEqual>},
+    {"<", test_compare<Op::kLess>},
+    {"lt", test_compare<Op::kLess>},
+    {"lessthan", test_compare<Op::kLess>},
+    {"<=", test_compare<Op::kLessEqual>},
+    {"le", test_compare<Op::kLessEqual>},
+};
+
+const TestRow* find_test(std::string_view name) {
+  const auto* row = std::find_if(std::begin(kTests), std::end(kTests), [&](const TestRow& r) { return r.name == name; });
+  return row == std::end(kTests) ? nullptr : row;
 }
 
 }  // namespace
 
-bool is_test_name(std::string_view name) { return tests().contains(name); }
+bool is_test_name(std::string_view name) { return find_test(name) != nullptr; }
 
 bool call_test(const std::string& name, const Value& self, Arguments args, Meter& meter) {
   meter.step();
-  const auto test = tests().find(name);
-  if (test == tests().end()) trouble("no test named '", name.substr(0, 40), "'");
-  return test->second(TestCall{name, self, args, meter});
+  const TestRow* row = find_test(name);
+  if (!row) trouble("no test named '", name.substr(0, 40), "'");
+  return row->test(TestCall{name, self, args, meter});
 }
 
 }  // namespace kpd::llm::jinja

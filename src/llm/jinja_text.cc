@@ -57,7 +57,9 @@ size_t before_word(std::string_view text, size_t at) {
   return at;
 }
 
-bool is_line_end(uint32_t c) { return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029; }
+bool is_line_end(uint32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
 
 }  // namespace
 
@@ -161,7 +163,7 @@ Text replace(const Text& text, const Text& from, const Text& to, int64_t max) {
   if (from.empty()) {
     // Python puts it before every character and at the end.
     const std::string_view s = text.view();
-    for (size_t at = 0; more(); ) {
+    for (size_t at = 0; more();) {
       out.append(to);
       if (at >= s.size()) return out;
       const size_t next = at + char_at(s, at).bytes;
@@ -183,7 +185,8 @@ Text replace(const Text& text, const Text& from, const Text& to, int64_t max) {
 std::vector<Text> split(const Text& text, std::string_view separator, int64_t max) {
   std::vector<Text> out;
   size_t done = 0;
-  for (size_t at = find_text(text.view(), separator); at != kNone && (max < 0 || max-- > 0); at = find_text(text.view(), separator, done)) {
+  for (size_t at = find_text(text.view(), separator); at != kNone && (max < 0 || max-- > 0);
+       at = find_text(text.view(), separator, done)) {
     out.push_back(text.slice(done, at));
     done = at + separator.size();
   }

@@ -1,6 +1,6 @@
-// llm: strings of chat templates. A string knows which of its bytes came from outside the template (a user's message), and keeps
-// knowing it through every operation, so that such text is never read as a control token (tokenizer_marked.cc). All strings are
-// valid UTF-8 and positions in templates count code points, as Python's do. Private.
+// llm: strings of chat templates. A string knows which of its bytes came from outside the template (a user's message), and
+// keeps knowing it through every operation, so that such text is never read as a control token (tokenizer_marked.cc). All
+// strings are valid UTF-8 and positions in templates count code points, as Python's do. Private.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ class Text {
 
 // Code points.
 size_t count_chars(std::string_view text);
-// The byte where the character `n` begins; the text's size for n = its number of characters. `from` is the start of a character.
+// The byte where the character `n` begins; the text's size for n = its number of characters. `from` is the start of a
+// character.
 size_t advance_chars(std::string_view text, size_t from, size_t n);
 
 // str.isspace of one character.

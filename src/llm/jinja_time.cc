@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::array<std::string_view, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
                                                       "July",    "August",   "September", "October", "November", "December"};
-constexpr std::array<std::string_view, 7> kDays = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                                   "Thursday", "Friday", "Saturday"};
 
 bool is_leap(int year) { return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0; }
 
@@ -35,7 +36,8 @@ std::string directive(char d, char flag, const ChatTime& t) {
   const auto day = static_cast<size_t>(week_day(t)), month = static_cast<size_t>(t.month - 1);
   const int hour12 = t.hour % 12 == 0 ? 12 : t.hour % 12;
   const auto padded = [&](int value, int width, char usual) { return number(value, width, flag ? flag : usual); };
-  if (flag && std::string_view("dejmHIkMSyl").find(d) == std::string_view::npos) refuse("strftime of %", flag, d, " is not supported");
+  if (flag && std::string_view("dejmHIkMSyl").find(d) == std::string_view::npos)
+    refuse("strftime of %", flag, d, " is not supported");
   switch (d) {
     case 'Y':
       return std::to_string(t.year);

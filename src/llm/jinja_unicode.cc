@@ -13,7 +13,8 @@ constexpr uint32_t kSigma = 0x3A3;
 constexpr std::string_view kFinalSigma = "\xCF\x82", kSmallSigma = "\xCF\x83";
 
 bool in_table(std::span<const CharRange> table, uint32_t code) {
-  const auto after = std::upper_bound(table.begin(), table.end(), code, [](uint32_t c, const CharRange& r) { return c < r.first; });
+  const auto after =
+      std::upper_bound(table.begin(), table.end(), code, [](uint32_t c, const CharRange& r) { return c < r.first; });
   return after != table.begin() && code <= std::prev(after)->last;
 }
 
@@ -105,9 +106,7 @@ bool is_title(uint32_t c) {
   append_utf8(same, c);
   return c >= 0x80 && is_upper(c) && mapped(to_upper(), c) != same;
 }
-bool is_cased(uint32_t c) {
-  return c < 0x80 ? is_ascii_lower(c) || is_ascii_upper(c) : in_table({kCased, kCasedSize}, c);
-}
+bool is_cased(uint32_t c) { return c < 0x80 ? is_ascii_lower(c) || is_ascii_upper(c) : in_table({kCased, kCasedSize}, c); }
 
 Text lower(const Text& text) {
   return map_case(text, [](uint32_t) { return to_lower(); });

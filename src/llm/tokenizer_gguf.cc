@@ -308,7 +308,7 @@ class GgufTokenizer {
         parts_->named_templates.push_back({name, metadata_.text("tokenizer.chat_template." + name)});
     }
     constexpr std::pair<const char*, const char*> kTokens[] = {
-        {"bos_token", "bos_token_id"},     {"eos_token", "eos_token_id"},       {"unk_token", "unknown_token_id"},
+        {"bos_token", "bos_token_id"},       {"eos_token", "eos_token_id"},     {"unk_token", "unknown_token_id"},
         {"sep_token", "seperator_token_id"}, {"pad_token", "padding_token_id"}, {"cls_token", "cls_token_id"},
         {"mask_token", "mask_token_id"}};
     for (const auto& [name, key] : kTokens) {

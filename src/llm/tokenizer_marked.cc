@@ -1,5 +1,5 @@
-// llm: encoding of prompts that a template made of its own text and of foreign text (a user's). All between two special tokens is
-// encoded as one text, so that the ids are those of the whole prompt; but what spells a special token within, into or out of
+// llm: encoding of prompts that a template made of its own text and of foreign text (a user's). All between two special tokens
+// is encoded as one text, so that the ids are those of the whole prompt; but what spells a special token within, into or out of
 // foreign bytes stays text.
 #include <algorithm>
 

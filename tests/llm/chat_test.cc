@@ -53,7 +53,8 @@ std::vector<ChatMessage> messages_of(const Json& list) {
 }
 
 // The six renderings of a conversation, as make_chat_prompts.py joins them.
-std::string variants(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages, bool* refused) {
+std::string variants(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages,
+                     bool* refused) {
   std::string all;
   *refused = true;
   for (const bool prompt : {true, false}) {
@@ -132,9 +133,12 @@ TEST(Chat, ATemplateInSeveralNamedOnesIsTheDefault) {
 }
 
 TEST(Chat, AModelWithoutATemplateIsRefusedWithTheBuiltInOnes) {
-  EXPECT_KPD_ERROR(kUnsupported, "brings no chat template; name the one that it was trained with (chatml, llama2, llama3, mistral, gemma, phi3, qwen)",
-                   ChatTemplate::of_model(with_template("")));
-  EXPECT_KPD_ERROR(kInvalidArgument, "no chat template 'alpaca', expected one of chatml, llama2,", ChatTemplate::built_in("alpaca"));
+  EXPECT_KPD_ERROR(
+      kUnsupported,
+      "brings no chat template; name the one that it was trained with (chatml, llama2, llama3, mistral, gemma, phi3, qwen)",
+      ChatTemplate::of_model(with_template("")));
+  EXPECT_KPD_ERROR(kInvalidArgument, "no chat template 'alpaca', expected one of chatml, llama2,",
+                   ChatTemplate::built_in("alpaca"));
 }
 
 TEST(Chat, CarriageReturnsOfATemplateAreLineEnds) {
@@ -143,23 +147,30 @@ TEST(Chat, CarriageReturnsOfATemplateAreLineEnds) {
 }
 
 TEST(Chat, VariablesOfTheCaller) {
-  const Tokenizer t = with_template("{{ bos_token }}{{ a }}{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}{{ strftime_now('%F') }}");
+  const Tokenizer t = with_template(
+      "{{ bos_token }}{{ a }}{{ enable_thinking }}{{ add_generation_prompt }}{{ tools }}{{ strftime_now('%F') }}");
   const ChatTemplate chat = ChatTemplate::of_model(t);
   const std::vector<ChatMessage> hi = {{"user", "Hi"}};
-  EXPECT_EQ(chat.render(t, hi, {.thinking = false, .now = kNow, .variables_json = R"({"a": "<x>"})"}).text, "<bos-token><x>FalseTrueNone2026-12-01");
-  EXPECT_EQ(chat.render(t, hi, {.thinking = false, .now = kNow, .variables_json = R"({"enable_thinking": true, "bos_token": "B"})"}).text,
-            "BTrueTrueNone2026-12-01");
+  EXPECT_EQ(chat.render(t, hi, {.thinking = false, .now = kNow, .variables_json = R"({"a": "<x>"})"}).text,
+            "<bos-token><x>FalseTrueNone2026-12-01");
+  EXPECT_EQ(
+      chat.render(t, hi, {.thinking = false, .now = kNow, .variables_json = R"({"enable_thinking": true, "bos_token": "B"})"})
+          .text,
+      "BTrueTrueNone2026-12-01");
   const ChatPrompt p = chat.render(t, hi, {.now = kNow, .variables_json = R"({"a": "<x>"})"});
   EXPECT_EQ(p.foreign, (std::vector<TextRange>{{11, 14}}));
   for (const char* name : {"messages", "tools", "documents"})
-    EXPECT_KPD_ERROR(kInvalidArgument, "is not theirs to set", chat.render(t, hi, {.variables_json = std::string("{\"") + name + "\": []}"}));
+    EXPECT_KPD_ERROR(kInvalidArgument, "is not theirs to set",
+                     chat.render(t, hi, {.variables_json = std::string("{\"") + name + "\": []}"}));
   EXPECT_KPD_ERROR(kInvalidArgument, "without messages", chat.render(t, {}));
   EXPECT_KPD_ERROR(kInvalidArgument, "expected a date", chat.render(t, hi, {.now = ChatTime{2026, 13, 1, 0, 0, 0}}));
 }
 
 TEST(Chat, OfMessagesAllIsForeignButThePlainRole) {
-  const Tokenizer t = with_template("{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.reasoning_content }};{% endfor %}");
-  const std::vector<ChatMessage> messages = {{"user", "ab"}, {"<|x|>", "c"}, {.role = "assistant", .content = "d", .reasoning_content = "e"}};
+  const Tokenizer t =
+      with_template("{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.reasoning_content }};{% endfor %}");
+  const std::vector<ChatMessage> messages = {
+      {"user", "ab"}, {"<|x|>", "c"}, {.role = "assistant", .content = "d", .reasoning_content = "e"}};
   const ChatPrompt p = ChatTemplate::of_model(t).render(t, messages);
   EXPECT_EQ(p.text, "<user>ab;<<|x|>>c;<assistant>de;");
   EXPECT_EQ(p.foreign, (std::vector<TextRange>{{6, 8}, {10, 15}, {16, 17}, {29, 31}}));
@@ -215,7 +226,8 @@ TEST(Chat, ThoughtsAreToldFromTheAnswer) {
 TEST(Chat, Dates) {
   const ChatTime t = parse_chat_date("2024-02-29");
   EXPECT_EQ(std::tuple(t.year, t.month, t.day, t.hour), std::tuple(2024, 2, 29, 0));
-  for (const char* text : {"", "2023-02-29", "2024-13-01", "2024-00-01", "2024-04-31", "24-01-01", "2024/01/01", "2024-1-1", "0000-01-01", "2024-01-0x"})
+  for (const char* text : {"", "2023-02-29", "2024-13-01", "2024-00-01", "2024-04-31", "24-01-01", "2024/01/01", "2024-1-1",
+                           "0000-01-01", "2024-01-0x"})
     EXPECT_KPD_ERROR(kInvalidArgument, "is no date, expected YYYY-MM-DD", parse_chat_date(text));
 }
 
@@ -223,15 +235,21 @@ TEST(Chat, BuiltInTemplates) {
   const Tokenizer none = with_template("");
   const std::vector<ChatMessage> all = {{"system", "S"}, {"user", " a "}, {"assistant", "b"}, {"user", "c"}};
   const std::map<std::string, std::string> expected = {
-      {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n a <|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
-                 "<|im_start|>assistant\n"},
+      {"chatml",
+       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n a "
+       "<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
+       "<|im_start|>assistant\n"},
       {"llama2", "<bos-token>[INST] <<SYS>>\nS\n<</SYS>>\n\n a [/INST] b <eos-token><bos-token>[INST] c [/INST]"},
-      {"llama3", "<bos-token><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
-                 "<|start_header_id|>assistant<|end_header_id|>\n\nb<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|>"
-                 "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+      {"llama3",
+       "<bos-token><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\na<|eot_"
+       "id|>"
+       "<|start_header_id|>assistant<|end_header_id|>\n\nb<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|>"
+       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
       {"mistral", "<bos-token>[INST] S\n\n a  [/INST]b<eos-token>[INST] c [/INST]"},
-      {"gemma", "<bos-token><start_of_turn>user\nS\n\na<end_of_turn>\n<start_of_turn>model\nb<end_of_turn>\n<start_of_turn>user\nc<end_of_turn>\n"
-                "<start_of_turn>model\n"},
+      {"gemma",
+       "<bos-token><start_of_turn>user\nS\n\na<end_of_turn>\n<start_of_turn>model\nb<end_of_turn>\n<start_of_turn>user\nc<end_"
+       "of_turn>\n"
+       "<start_of_turn>model\n"},
       {"phi3", "<|system|>\nS<|end|>\n<|user|>\n a <|end|>\n<|assistant|>\nb<|end|>\n<|user|>\nc<|end|>\n<|assistant|>\n"},
   };
   for (const std::string_view name : ChatTemplate::names()) {
@@ -242,7 +260,8 @@ TEST(Chat, BuiltInTemplates) {
   const std::vector<ChatMessage> twice = {{"user", "a"}, {"user", "b"}}, alone = {{"system", "S"}};
   EXPECT_KPD_ERROR(kInvalidArgument, "message 1 is of user, the template gemma needs user and assistant in turn",
                    ChatTemplate::built_in("gemma").render(none, twice));
-  EXPECT_KPD_ERROR(kInvalidArgument, "the template llama2 needs a message of the user", ChatTemplate::built_in("llama2").render(none, alone));
+  EXPECT_KPD_ERROR(kInvalidArgument, "the template llama2 needs a message of the user",
+                   ChatTemplate::built_in("llama2").render(none, alone));
 }
 
 }  // namespace

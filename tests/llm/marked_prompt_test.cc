@@ -1,4 +1,5 @@
-// llm: prompts with foreign bytes. Control tokens in them, into them and out of them stay text; all else is encoded as the whole.
+// llm: prompts with foreign bytes. Control tokens in them, into them and out of them stay text; all else is encoded as the
+// whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,14 +37,16 @@ Marked marked(std::string_view spelled) {
 // One token a letter, and tokens that are cut out: <a> and <a><a> special, <u> not; <n> special in normalized text.
 Tokenizer letters(bool prepend = true) {
   const std::string begin = prepend ? R"({"type": "Prepend", "prepend": "_"},)" : "";
-  return Tokenizer::from_json(R"({"model": {"type": "BPE", "merges": [], "vocab": {"<": 0, ">": 1, "a": 2, "u": 3, "n": 4, " ": 5, "_": 6, "b": 7}},
-    "normalizer": {"type": "Sequence", "normalizers": [)" + begin + R"({"type": "Replace", "pattern": {"String": " "}, "content": "_"}]},
+  return Tokenizer::from_json(
+      R"({"model": {"type": "BPE", "merges": [], "vocab": {"<": 0, ">": 1, "a": 2, "u": 3, "n": 4, " ": 5, "_": 6, "b": 7}},
+    "normalizer": {"type": "Sequence", "normalizers": [)" +
+          begin + R"({"type": "Replace", "pattern": {"String": " "}, "content": "_"}]},
     "added_tokens": [{"id": 8, "content": "<a>", "special": true, "normalized": false},
                      {"id": 9, "content": "<a><a>", "special": true, "normalized": false},
                      {"id": 10, "content": "<u>", "special": false, "normalized": false},
                      {"id": 11, "content": "<n>", "special": true, "normalized": true},
                      {"id": 12, "content": "<b>", "special": true, "normalized": false, "rstrip": true}]})",
-                              "", "letters.json");
+      "", "letters.json");
 }
 
 std::string ids(const Tokenizer& t, std::string_view spelled) {
@@ -102,7 +105,8 @@ TEST(MarkedPrompt, BadRangesAndBytes) {
 
 // Random texts of pieces that no control token is in, with random foreign ranges: the ids are those of the whole.
 TEST(MarkedPrompt, HarmlessTextIsEncodedAsTheWhole) {
-  const std::vector<std::string> pieces = {"a", " the", " ", "\n\n", "123", "\xC3\xA9", "e\xCC\x81", "Hello", "!", "\t", "\xE4\xBD\xA0", "  x", "don't", "_", "user\n"};
+  const std::vector<std::string> pieces = {"a",  " the",         " ",   "\n\n",  "123", "\xC3\xA9", "e\xCC\x81", "Hello", "!",
+                                           "\t", "\xE4\xBD\xA0", "  x", "don't", "_",   "user\n"};
   std::mt19937 random(15);
   for (const char* name : {"gpt2", "llama3", "qwen2", "gemma", "mistral", "phi3", "smollm"}) {
     if (!std::ifstream(testing::kTokenizers + name + ".json").is_open()) continue;

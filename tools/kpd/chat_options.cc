@@ -31,7 +31,8 @@ std::string list(std::span<const std::string_view> names) {
 
 void ChatArgs::add_options(CLI::App& app) {
   add(app, "--chat-template", template_text, "NAME",
-      "a Jinja file, " + list(llm::ChatTemplate::names()) + ", or one of several that the model brings (default: the model's own)");
+      "a Jinja file, " + list(llm::ChatTemplate::names()) +
+          ", or one of several that the model brings (default: the model's own)");
   add(app, "--thinking", thinking, "on|off", "the template's enable_thinking, for models that think (default: the template's)");
   add(app, "--date", date, "YYYY-MM-DD", "the day that templates which write the date see (default: today)");
   add(app, "--special-in-content", special_in_content, "read control tokens in messages too, not in the template alone");

@@ -20,13 +20,13 @@ struct ChatArgs {
   llm::ChatOptions options() const;
 };
 
-// What --chat-template names: a built-in template, one of the model's own by its name, a file; else the model's own. Errors name
-// the option.
+// What --chat-template names: a built-in template, one of the model's own by its name, a file; else the model's own. Errors
+// name the option.
 llm::ChatTemplate choose_template(const ChatArgs& args, const llm::Tokenizer& tokenizer);
 
 // Control tokens in the messages stay text, unless `special_in_content`.
 inline std::vector<llm::TokenId> encode_prompt(const llm::Tokenizer& tokenizer, const llm::ChatPrompt& prompt,
-                                              bool special_in_content) {
+                                               bool special_in_content) {
   if (special_in_content) return tokenizer.encode(prompt.text, {.add_special = false, .parse_special = true});
   return tokenizer.encode(prompt.text, prompt.foreign);
 }

@@ -123,7 +123,8 @@ void Session::load() {
 const llm::Tokenizer& Session::tokenizer() const { return loaded_ ? loaded_->tokenizer : opened_->tokenizer; }
 
 std::vector<llm::TokenId> Session::chat_prompt(const std::vector<llm::ChatMessage>& messages) const {
-  return encode_prompt(tokenizer(), template_->render(tokenizer(), messages, chat_options_), args_.templates.special_in_content);
+  return encode_prompt(tokenizer(), template_->render(tokenizer(), messages, chat_options_),
+                       args_.templates.special_in_content);
 }
 
 void Session::check_fits(size_t prompt_tokens) const {

@@ -24,8 +24,8 @@ struct Choice {
   const Prompt* prompt = nullptr;
   std::string text;
   std::vector<llm::TokenScore> scores;
-  std::unique_ptr<TextOffsets> offsets;  // of the answer's tokens
-  bool opens_text = true;                // no token of the answer has been given out
+  std::unique_ptr<TextOffsets> offsets;       // of the answer's tokens
+  bool opens_text = true;                     // no token of the answer has been given out
   std::optional<llm::ThoughtSplitter> split;  // of a chat
   bool begun = false, over = false;
 };
@@ -190,7 +190,8 @@ class Answering {
       if (write == nullptr) c.text += piece.text;
       if (query_.logprobs && piece.score) c.scores.push_back(std::move(*piece.score));
       if (write == nullptr || (piece.text.empty() && c.scores.empty())) continue;
-      if (!(query_.chat ? send_delta(index, c.split->push(piece.text), *write) : send_text(index, piece.text, *write))) return false;
+      if (!(query_.chat ? send_delta(index, c.split->push(piece.text), *write) : send_text(index, piece.text, *write)))
+        return false;
     }
     if (!c.over || write == nullptr) return true;
     check(c);

@@ -418,6 +418,8 @@ std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body) {
     std::string role = fields.text("role").value_or("");
     if (role.empty()) wrong(name + ".role", "system, user or assistant");
     if (role == "developer") role = "system";
+    if (role == "tool" || role == "function")
+      throw ApiError(400, str("'", name, ".role': tools are not supported"), "messages");
     fields.text("name");  // no template has a place for it
     std::string content = read_content(fields.get("content"), name + ".content");
     std::string reasoning = fields.text("reasoning_content").value_or("");

@@ -48,8 +48,8 @@ struct TextQuery {
   llm::SamplingOptions sampling;
   // Of a chat.
   bool add_generation_prompt = true;
-  bool split_thoughts = true;     // what a model thinks goes into reasoning_content
-  std::string chat_variables{};   // chat_template_kwargs, a JSON object; empty: none
+  bool split_thoughts = true;    // what a model thinks goes into reasoning_content
+  std::string chat_variables{};  // chat_template_kwargs, a JSON object; empty: none
 };
 
 // All fields but prompt and messages. `defaults`: where a request says nothing of sampling.
@@ -57,8 +57,8 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
 
 struct Prompt {
   std::vector<llm::TokenId> tokens;
-  std::string text;    // as the client wrote it, or decoded
-  size_t n_added = 0;  // leading tokens that the tokenizer put before it
+  std::string text;            // as the client wrote it, or decoded
+  size_t n_added = 0;          // leading tokens that the tokenizer put before it
   bool opens_thought = false;  // the answer begins with what the model thinks, as the prompt has it
 };
 // A token stands for no more bytes of text than this, in any vocabulary that people use.

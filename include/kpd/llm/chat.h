@@ -1,5 +1,5 @@
-// llm: chat templates: a model's Jinja template, run as transformers runs it, turns a conversation into the prompt that the model
-// was trained on. docs/design/0011 says what of Jinja is there and what its limits are.
+// llm: chat templates: a model's Jinja template, run as transformers runs it, turns a conversation into the prompt that the
+// model was trained on. docs/design/0011 says what of Jinja is there and what its limits are.
 #pragma once
 
 #include <memory>
@@ -46,8 +46,8 @@ struct ChatPrompt {
 // A compiled template. Immutable: const members are thread-safe.
 class ChatTemplate {
  public:
-  // Throws Error(kCorruptData) for what is not Jinja, Error(kUnsupported) for tags that are not there (include, extends, import),
-  // each with line and column, Error(kLimitExceeded) for a template of more than 256 KiB or nested too deeply.
+  // Throws Error(kCorruptData) for what is not Jinja, Error(kUnsupported) for tags that are not there (include, extends,
+  // import), each with line and column, Error(kLimitExceeded) for a template of more than 256 KiB or nested too deeply.
   static ChatTemplate from_source(std::string_view jinja);
   // One of names(); throws Error(kInvalidArgument) listing them.
   static ChatTemplate built_in(std::string_view name);
@@ -84,7 +84,10 @@ class ThoughtSplitter {
   };
   enum class Begin { kUnopened, kOpen, kOff };
   // kOpen: the prompt opened <think> already; kOff: all is text.
-  explicit ThoughtSplitter(Begin begin) : state_(begin == Begin::kOpen ? State::kThought : begin == Begin::kOff ? State::kText : State::kStart) {}
+  explicit ThoughtSplitter(Begin begin)
+      : state_(begin == Begin::kOpen  ? State::kThought
+               : begin == Begin::kOff ? State::kText
+                                      : State::kStart) {}
 
   Parts push(std::string_view piece);
   Parts finish();  // what was held back

@@ -75,8 +75,8 @@ class Tokenizer {
   std::optional<TokenId> bos() const;
   std::optional<TokenId> eos() const;
   std::span<const TokenId> end_of_turn()
-      const;                                 // every token that ends a generation (EOS, <|im_end|>, <|eot_id|> ...), ascending
-  bool adds_bos() const;                     // encode(add_special) puts BOS first
+      const;              // every token that ends a generation (EOS, <|im_end|>, <|eot_id|> ...), ascending
+  bool adds_bos() const;  // encode(add_special) puts BOS first
   // Jinja source; empty if there is none, or several of which none is the default.
   const std::string& chat_template() const;
   std::span<const NamedTemplate> named_chat_templates() const;  // those beside it
@@ -102,11 +102,11 @@ class TokenStream {
   ~TokenStream();
   TokenStream(TokenStream&&) noexcept;
 
-  // Appends to `out` the text that is complete by now; may be none. Allocates nothing once `out` and what the decoder keeps from
-  // token to token have their room.
+  // Appends to `out` the text that is complete by now; may be none. Allocates nothing once `out` and what the decoder keeps
+  // from token to token have their room.
   void push(TokenId token, std::string& out);
   std::string push(TokenId token);
-  std::string finish();             // what is left, incomplete characters as U+FFFD
+  std::string finish();  // what is left, incomplete characters as U+FFFD
 
  private:
   struct State;  // what the decoder's steps hold back
