@@ -102,7 +102,7 @@ ChatTemplate ChatTemplate::of_model(const Tokenizer& tokenizer) {
       fail(ErrorCode::kUnsupported, "the model brings several chat templates (", known, ") and none is the default; name one");
     for (const std::string_view n : names()) known += str(known.empty() ? "" : ", ", n);
     fail(ErrorCode::kUnsupported, "the model brings no chat template; name the one that it was trained with (", known,
-         "), give a file, or a finished prompt");
+         ") or a file");
   }
   return from_source(tokenizer.chat_template());
 }

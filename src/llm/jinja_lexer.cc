@@ -345,7 +345,7 @@ class Lexer {
 std::string at_place(const Place& place) { return str("chat template, line ", place.line, ", column ", place.column, ": "); }
 
 void fail_syntax(const Place& place, const std::string& text) {
-  fail(ErrorCode::kCorruptData, at_place(place), text, " is not valid Jinja");
+  fail(ErrorCode::kCorruptData, at_place(place), "not valid Jinja: ", text);
 }
 
 void fail_unsupported(const Place& place, const std::string& text) { fail(ErrorCode::kUnsupported, at_place(place), text); }

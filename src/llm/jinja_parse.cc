@@ -87,7 +87,7 @@ class Parser : ExprParser {
     for (const char* other : {"extends", "block", "include", "import", "from", "autoescape"}) {
       if (tag == other) fail_unsupported(place, str("{% ", tag, " %} is not supported"));
     }
-    fail_syntax(place, str("the tag '", tag.substr(0, 40), "'"));
+    fail_syntax(place, str("the tag '", tag.substr(0, 40), "' is unknown"));
   }
 
   StmtPtr parse_if(const Place& place) {

@@ -241,9 +241,9 @@ class ScopeFinder {
   void check(const ExprPtr& e, bool soft) const {
     if (!e) return;
     if (!soft && e->kind == ExprKind::kFilter && !is_filter_name(e->attribute))
-      fail_syntax(e->place, str("the filter '", e->attribute.substr(0, 40), "'"));
+      fail_syntax(e->place, str("the filter '", e->attribute.substr(0, 40), "' is unknown"));
     if (!soft && e->kind == ExprKind::kTest && !is_test_name(e->attribute))
-      fail_syntax(e->place, str("the test '", e->attribute.substr(0, 40), "'"));
+      fail_syntax(e->place, str("the test '", e->attribute.substr(0, 40), "' is unknown"));
     const bool inside = soft || e->kind == ExprKind::kChoice;
     for (const ExprPtr& item : e->items) check(item, inside);
     for (const Keyword& k : e->keywords) check(k.value, inside);

@@ -38,7 +38,7 @@ def case_without_a_template_the_option_is_named_before_the_weights_are_read(t):
     folder.mkdir()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (folder / name).write_bytes((MODEL / name).read_bytes())
-    done = t.run("generate", "bare", "--chat", "--prompt", "hi", exit=3, err=r"brings no chat template; name the one .*\(--chat-template\)")
+    done = t.run("generate", "bare", "--chat", "--prompt", "hi", exit=3, err=r"brings no chat template; name the one .*\) or a file \(--chat-template\)")
     assert "laid out" not in done.stderr, done.stderr
     t.run("generate", "bare", "--chat", "--prompt", "hi", "--max-tokens", "1", "--temperature", "0", "--chat-template", "chatml")
 

@@ -57,7 +57,7 @@ def case_turns_and_commands(t):
         terminal.send(ANSWERED["prompt"] + "\r")
         terminal.expect(ANSWERED["text"].strip().split("\n")[0].replace("(", r"\(").replace(")", r"\)"))
         terminal.expect(PROMPT)
-        for line, shown in (("/help", r"/clear .*/system TEXT .*/help .*/exit "), ("/hlep", r"there is no /hlep, did you mean /help"),
+        for line, shown in (("/help", r"/clear .*/system TEXT .*/help .*/exit "), ("/hlep", r"there is no /hlep, did you mean /help\? /help lists"),
                             ("/system Be brief.", r"system message is set"), ("/system", r"no system message"), ("/clear", r"forgotten")):
             terminal.send(line + "\r")
             terminal.expect(shown)

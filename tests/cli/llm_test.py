@@ -107,6 +107,14 @@ USAGE = [
     (["generate", "-m", GGUF, "two", "words"], r"'words': one prompt, please"),
     (["generate", "-m", GGUF, "-m", FOLDER, "-p", "a"], r"one model, please"),
     (["generate", "-m", GGUF, "-q", "a"], r"unknown option -q"),
+    (["generate", GGUF, "-p", "a", "--temp", "0"], r"unknown option --temp; did you mean '--temperature'\?"),
+    (["generate", GGUF, "--n-predict", "4"], r"unknown option --n-predict; did you mean '--max-tokens'\?"),
+    (["generate", GGUF, "-f", "a.txt"], r"unknown option -f; did you mean '--prompt-file'\?"),
+    (["serve", GGUF, "-np", "2"], r"unknown option -np; did you mean '--parallel'\?"),
+    (["generate", GGUF, "-p", "- a", "--bogus"], r"unknown option --bogus$"),
+    (["generate", GGUF, "-p"], r"--prompt: a value is missing behind it"),
+    (["generate", GGUF, "-p", "a", "-p", "b"], r"--prompt: given more than once"),
+    (["generate", GGUF, "-p", "a", "-n", "-2"], r"--max-tokens -2: expected a whole number"),
     (["generate", GGUF, "-c", "x", "-p", "a"], r"--ctx x: expected a whole number"),
     (["generate", GGUF, "--prompt", "a", "--system", "b"], r"--system belongs to --chat"),
     (["generate", GGUF, "--prompt", "a", "--temperature", "-1"], r"--temperature -1"),
@@ -221,6 +229,12 @@ def case_generate_json_keys_and_streamed_text(t):
     for line in (["-m", GGUF, "-p", continued["prompt"], "-n", "20", "-c", "200", "-t", "1"], [GGUF, continued["prompt"], "-n20", "-t2"],
                  ["-m", GGUF, continued["prompt"], "-n", "20"]):
         assert t.run("generate", *line, "--arithmetic", "exact", "--temperature", "0").stdout == done.stdout, line
+    # The word behind an option is its value, whatever it begins with.
+    for prompt in ("- one", "--two"):
+        assert t.run("generate", GGUF, "-p", prompt, "-n", "4", "--temperature", "0").stdout == \
+            t.run("generate", GGUF, f"--prompt={prompt}", "-n", "4", "--temperature", "0").stdout
+    t.run("generate", GGUF, "-p", "a", "-n", "-1", "-c", "40", "--ignore-eos", "--temperature", "0",
+          err=r"ended by length: the full context of 40 tokens \(--ctx\)")
     t.path("p.txt").write_text(continued["prompt"])
     assert generate(t, "--prompt-file", "p.txt", "--max-tokens", "20")["text"] == row["text"]
 
@@ -456,6 +470,13 @@ def case_inspect_one_tensor(t):
 def case_export_a_tokenizer(t):
     t.run("export", GGUF, "--tokenizer", "out", out=r"out: tokenizer\.json")
     assert sorted(p.name for p in t.path("out").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    before = t.path("out/tokenizer_config.json").read_bytes()
+    t.path("out/tokenizer.json").unlink()
+    t.path("out/tokenizer_config.json").write_bytes(b"mine")  # neither is replaced unasked, nor the other written beside it
+    t.run("export", GGUF, "--tokenizer", "out", exit=2, err=r"out/tokenizer_config\.json: is there already; --force replaces it")
+    assert t.path("out/tokenizer_config.json").read_bytes() == b"mine" and not t.path("out/tokenizer.json").exists()
+    t.run("export", GGUF, "--tokenizer", "out", "--force")
+    assert t.path("out/tokenizer_config.json").read_bytes() == before
     exported = json.loads(t.path("out/tokenizer.json").read_text())["model"]["vocab"]
     original = json.loads((FOLDER / "tokenizer.json").read_text())["model"]["vocab"]
     assert all(exported[token] == id for token, id in original.items()), exported

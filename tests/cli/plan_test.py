@@ -66,6 +66,7 @@ def case_mixes_of_rows_that_are_no_whole_blocks(t):
 
 def case_340_billion(t):
     row, weights = plan(t, "--params", "340B", "--memory", "80GBx8")
+    t.run("plan", "--params", "340B", "--memory", "80GBx8", out=r"^340B parameters; memory: 80GBx8,")
     assert row["parameters"] == 340e9 and row["memory"]["bytes"] == 640e9, row
     assert weights["BF16"]["bytes"] == 680e9 and not weights["BF16"]["fits"] and weights["BF16"]["units_needed"] == 9, weights
     two = weights["2 bits"]

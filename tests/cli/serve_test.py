@@ -130,6 +130,8 @@ def case_what_it_says_of_itself(t):
         assert info["bos_token"] == "<|im_start|>" and info["eos_token"] == "<|im_end|>" and "im_start" in info["chat_template"]
         tokens = s.post("/tokenize", {"prompt": "aé<|im_end|>"})["tokens"]
         assert len(tokens) == 4 and tokens[3] == 259, tokens
+        pieces = s.post("/tokenize", {"content": "aé<|im_end|>", "with_pieces": True, "add_special": False})["tokens"]
+        assert [p["id"] for p in pieces] == tokens and [p["piece"] for p in pieces] == ["a", [195], [169], "<|im_end|>"], pieces
         assert s.post("/detokenize", {"tokens": tokens})["prompt"] == "aé<|im_end|>"
         assert s.metric("slots") == 4
 

@@ -154,28 +154,75 @@ int CommonOptions::threads() const {
   return static_cast<int>(parse_count("--threads", threads_text, 1, 1024));
 }
 
-void check_option_names(const CLI::App& app, std::span<const std::string> args) {
-  std::vector<std::string> names = {"--help", "-h"}, letters;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back(str("--", name));
-    for (const std::string& name : option->get_snames()) letters.push_back(str("-", name));
+namespace {
+
+// What users of llama.cpp type, and the option here that does it.
+constexpr std::pair<std::string_view, std::string_view> kForeignNames[] = {{"--alias", "--name"},
+                                                                           {"--batch-size", "--chunk"},
+                                                                           {"--cache-type-k", "--kv"},
+                                                                           {"--ctx-size", "--ctx"},
+                                                                           {"--file", "--prompt-file"},
+                                                                           {"--n-gen", "--generate"},
+                                                                           {"--n-predict", "--max-tokens"},
+                                                                           {"--n-prompt", "--prompt"},
+                                                                           {"--predict", "--max-tokens"},
+                                                                           {"--ubatch-size", "--chunk"},
+                                                                           {"-a", "--name"},
+                                                                           {"-b", "--chunk"},
+                                                                           {"-cnv", "--chat"},
+                                                                           {"--conversation", "--chat"},
+                                                                           {"-ctk", "--kv"},
+                                                                           {"-f", "--prompt-file"},
+                                                                           {"-np", "--parallel"},
+                                                                           {"-s", "--seed"},
+                                                                           {"-sys", "--system"},
+                                                                           {"--system-prompt", "--system"},
+                                                                           {"-ub", "--chunk"},
+                                                                           {"--chat-template-file", "--chat-template"}};
+
+// The name among `names` that the unknown `word` may have meant; empty: none.
+std::string_view meant_option(std::string_view word, std::span<const std::string> names) {
+  for (const auto& [foreign, ours] : kForeignNames) {
+    if (foreign == word && std::find(names.begin(), names.end(), ours) != names.end()) return ours;
   }
-  for (const std::string& arg : args) {
+  // One letter, or a part of a name: the option that starts with it, if only one does.
+  const std::string part = word.starts_with("--") ? std::string(word) : str("-", word);
+  const auto starts = [&](const std::string& name) { return name.starts_with(part); };
+  const auto first = std::find_if(names.begin(), names.end(), starts);
+  if (first != names.end() && std::find_if(first + 1, names.end(), starts) == names.end()) return *first;
+  const std::string_view near = nearest_word(part, std::vector<std::string_view>(names.begin(), names.end()));
+  return near.empty() && first != names.end() ? std::string_view(*first) : near;
+}
+
+}  // namespace
+
+void check_option_names(const CLI::App& app, std::span<const std::string> args) {
+  std::vector<std::string> names = {"--help"}, letters = {"-h"}, with_value;
+  for (const CLI::Option* option : app.get_options()) {
+    const bool takes_value = option->get_items_expected_min() > 0;
+    const auto take = [&](const std::string& name, std::vector<std::string>& list) {
+      list.push_back(name);
+      if (takes_value) with_value.push_back(name);
+    };
+    for (const std::string& name : option->get_lnames()) take(str("--", name), names);
+    for (const std::string& name : option->get_snames()) take(str("-", name), letters);
+  }
+  const auto is_in = [](const std::vector<std::string>& list, std::string_view name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
     if (arg == "--") return;
     const bool is_number = arg.size() > 1 && (std::isdigit(static_cast<unsigned char>(arg[1])) != 0 || arg[1] == '.');
     if (arg.size() < 2 || arg[0] != '-' || is_number) continue;
+    // The word behind an option is its value, whatever it begins with: a prompt may be a list, `- one`.
+    if (is_in(with_value, arg)) ++i;
     const std::string name = arg.substr(0, arg.find('='));
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    if (is_in(names, name)) continue;
     // One letter, or with its number behind it: -t, -t4.
-    const bool known_letter = std::find(letters.begin(), letters.end(), name.substr(0, 2)) != letters.end();
+    const bool known_letter = is_in(letters, name.substr(0, 2));
     if (known_letter && (name.size() == 2 || std::isdigit(static_cast<unsigned char>(name[2])) != 0)) continue;
-    const std::string word = name.starts_with("--") ? name : str("-", name);
-    std::vector<std::string_view> views(names.begin(), names.end());
-    std::string_view near = nearest_word(word, views);
-    // One letter, or a part of a name: the option that starts with it.
-    for (size_t i = 1; near.empty() && i < names.size(); ++i) {
-      if (names[i].starts_with(word)) near = names[i];
-    }
+    const std::string_view near = meant_option(name, names);
     usage("unknown option ", name, near.empty() ? std::string() : str("; did you mean '", near, "'?"));
   }
 }

@@ -98,8 +98,8 @@ struct CommonOptions {
   int threads() const;
 };
 
-// Pointless or unknown options would be swallowed as values otherwise: checks every word of `args` that starts with '-' against
-// the options of `app` and names the nearest.
+// Pointless or unknown options would be swallowed as values otherwise: checks every word of `args` that starts with '-', but for
+// the values of options, against the options of `app` and names the nearest, or the one that has another name in llama.cpp.
 void check_option_names(const CLI::App& app, std::span<const std::string> args);
 
 }  // namespace kpd::tool

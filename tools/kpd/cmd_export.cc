@@ -15,6 +15,7 @@ namespace {
 
 struct ExportArgs {
   std::string model, tokenizer;
+  FileOptions files;
 };
 
 int run_export(const ExportArgs& args) {
@@ -24,6 +25,8 @@ int run_export(const ExportArgs& args) {
   const std::filesystem::path folder(args.tokenizer);
   if (std::filesystem::exists(folder, ignored) && !std::filesystem::is_directory(folder, ignored))
     usage("--tokenizer ", args.tokenizer, ": is a file, expected a folder to write to");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    check_output("--tokenizer", (folder / name).string(), args.files.force);
   {
     const io::MappedFile file = map_input(args.model);
     if (!io::looks_like_gguf(file.bytes()))
@@ -44,6 +47,7 @@ Command export_command() {
             auto args = std::make_shared<ExportArgs>();
             add_positional(app, "MODEL", args->model, "GGUF file");
             add(app, "--tokenizer", args->tokenizer, "DIR", "folder for tokenizer.json and tokenizer_config.json");
+            args->files.add_force(app);
             return [args] { return run_export(*args); };
           }};
 }

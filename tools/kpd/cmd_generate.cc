@@ -101,7 +101,7 @@ Command generate_command() {
             args->templates.add_options(app);
             add(app, "-c,--ctx", args->ctx, "N", "tokens of prompt and answer (default: the model's, at most 8192)");
             add(app, "-n,--max-tokens", args->max_tokens, "N",
-                "tokens of the answer (default 256; in a conversation: until the context is full)");
+                "tokens of the answer (default 256; -1, the default of a conversation: until the context is full)");
             args->sampling.add_options(app);
             add(app, "--stop", args->stop, "TEXT", "end before this text; may be given several times");
             add(app, "--ignore-eos", args->ignore_eos, "go on at the end-of-text token");

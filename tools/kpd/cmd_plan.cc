@@ -283,6 +283,10 @@ std::string size_text(double bytes) {
                      bytes / (large ? 0x1p30 : 0x1p20), large ? "GiB" : "MiB");
 }
 
+std::string parameters_text(double n) {
+  return n >= 1e9 ? fmt::format("{:.4g} B", n / 1e9) : n >= 1e6 ? fmt::format("{:.4g} M", n / 1e6) : fmt::format("{:.0f}", n);
+}
+
 void print_caches(const llm::ModelDescription& d, uint64_t ctx, uint64_t batch) {
   fmt::print("cache of keys and values, {} x {} tokens\n", batch, ctx);
   const auto sequences = static_cast<double>(batch);
@@ -293,8 +297,9 @@ void print_caches(const llm::ModelDescription& d, uint64_t ctx, uint64_t batch) 
 }
 
 void print_text(const Subject& subject, const std::vector<Row>& rows, const Memory& memory, uint64_t ctx, uint64_t batch) {
-  fmt::print("{}: {:.4g} parameters; memory: {}, {}, of which the system has {}{}\n", subject.name, subject.parameters,
-             memory.name, size_text(memory.bytes()), size_text(memory.system_bytes), memory.units > 1 ? " in each" : "");
+  const std::string counted = subject.description ? str(": ", parameters_text(subject.parameters), " parameters") : "";
+  fmt::print("{}{}; memory: {}, {}, of which the system has {}{}\n", subject.name, counted, memory.name,
+             size_text(memory.bytes()), size_text(memory.system_bytes), memory.units > 1 ? " in each" : "");
   if (subject.description) {
     print_caches(*subject.description, ctx, batch);
   } else {

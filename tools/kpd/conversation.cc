@@ -116,8 +116,8 @@ class Conversation {
       std::vector<std::string_view> names;
       for (const Spoken& c : kSpoken) names.push_back(c.name);
       const std::string_view near = nearest_word(command, names);
-      fmt::print(stderr, "there is no {}{}; /help lists what there is\n", command,
-                 near.empty() ? "" : fmt::format(", did you mean {}", near));
+      fmt::print(stderr, "there is no {}{} /help lists what there is\n", command,
+                 near.empty() ? ";" : fmt::format(", did you mean {}?", near));
     }
   }
 

@@ -25,7 +25,7 @@ namespace {
 void refuse_directory(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    fail(ErrorCode::kCorruptData, path, ": byte 0: is a directory, expected a file");
+    fail(ErrorCode::kCorruptData, path, ": is a directory, expected a file");
   }
 }
 

@@ -89,7 +89,9 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   options_.stop = args.stop;
   chat_options_ = args.templates.options();
   const size_t asked = args.ctx.empty() ? 0 : parse_count("--ctx", args.ctx, 2, 1 << 24);
-  const size_t asked_tokens = args.max_tokens.empty() ? 0 : parse_count("--max-tokens", args.max_tokens, 1, 1 << 24);
+  const bool to_the_end = args.max_tokens == "-1";  // as llama.cpp has it: until the model ends it or the context is full
+  const size_t asked_tokens =
+      args.max_tokens.empty() || to_the_end ? 0 : parse_count("--max-tokens", args.max_tokens, 1, 1 << 24);
   const std::string kv = args.kv.empty() ? "f16" : args.kv;
   as_usage("--kv", [&] { return llm::make_cache(kv, {}, 64, 1); });
   static_cast<void>(as_usage("sampling", [&] { return args.sampling.over({.temperature = 1}); }));
@@ -99,7 +101,8 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   const size_t trained = opened_->description.max_context;
   options_.context = asked != 0 ? asked : std::min<size_t>(trained, 8192);
   // A conversation's answer is stopped by who reads it; one that goes into a file has to end by itself.
-  options_.max_tokens = asked_tokens != 0 ? asked_tokens : conversation ? options_.context : 256;
+  to_the_end_ = asked_tokens == 0 && (conversation || to_the_end);
+  options_.max_tokens = to_the_end_ ? options_.context : asked_tokens != 0 ? asked_tokens : 256;
   Sampling sampling = choose_sampling(args.sampling, *opened_, args.common);
   options_.sampling = std::move(sampling.options);
   sampling_line_ = std::move(sampling.line);
@@ -170,7 +173,7 @@ llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool pri
 }
 
 std::string Session::length_limit(const llm::Generated& g) const {
-  if (g.tokens >= options_.max_tokens) return fmt::format("--max-tokens {}", options_.max_tokens);
+  if (!to_the_end_ && g.tokens >= options_.max_tokens) return fmt::format("--max-tokens {}", options_.max_tokens);
   return fmt::format("the full context of {} tokens (--ctx)", options_.context);
 }
 
@@ -196,9 +199,11 @@ void Session::print_json(const llm::Generated& g) const {
 }
 
 void Session::print_speeds(const llm::Generated& g) const {
-  fmt::print(stderr, "\n{} prompt tokens at {:.1f} tokens/s, {} tokens at {:.1f} tokens/s, ended by {}\n", g.prompt_tokens,
-             per_second(g.prompt_tokens, g.prefill_seconds), g.tokens, decode_speed(g),
-             g.reason == llm::FinishReason::kLength ? "length: " + length_limit(g) : llm::finish_reason_name(g.reason));
+  const std::string end = g.reason == llm::FinishReason::kLength      ? "ended by length: " + length_limit(g)
+                          : g.reason == llm::FinishReason::kCancelled ? "interrupted"
+                                                                      : str("ended by ", llm::finish_reason_name(g.reason));
+  fmt::print(stderr, "\n{} prompt tokens at {:.1f} tokens/s, {} tokens at {:.1f} tokens/s, {}\n", g.prompt_tokens,
+             per_second(g.prompt_tokens, g.prefill_seconds), g.tokens, decode_speed(g), end);
 }
 
 }  // namespace kpd::tool

@@ -66,6 +66,7 @@ class Session {
   uint64_t next_draw_ = 0;          // the first random number that no answer has drawn yet
   std::string sampling_line_;
   const bool conversation_;
+  bool to_the_end_ = false;  // an answer's tokens have no limit but the context
   bool stdout_failed_ = false;
 };
 

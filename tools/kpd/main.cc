@@ -72,6 +72,11 @@ int run_command(const Command& command, std::vector<std::string> args) {
   check_option_names(app, args);
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  } catch (const CLI::ArgumentMismatch& e) {
+    // CLI11's words are "--name: 1 required TEXT missing" and "--name: At Most 1 required but received 2".
+    const std::string text = e.what();
+    const std::string name = text.substr(0, text.find(':'));
+    usage(name, text.ends_with("missing") ? ": a value is missing behind it" : ": given more than once; give it once");
   } catch (const CLI::ParseError& e) {
     usage(e.what());
   }

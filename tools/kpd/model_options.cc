@@ -22,7 +22,7 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 void ModelArgs::add(CLI::App& app, const std::string& more) {
   add_positional(app, "MODEL", words, kModelHelp + more);
-  tool::add(app, "-m,--model", named, "MODEL", "the same");
+  tool::add(app, "-m,--model", named, "MODEL", "MODEL by an option");
 }
 
 std::vector<std::string> ModelArgs::models() const {

@@ -13,6 +13,19 @@ Json spelling(const llm::Tokenizer& tokenizer, std::optional<llm::TokenId> token
   return token ? Json(std::string(tokenizer.token(*token))) : Json();
 }
 
+// As llama-server gives it: a text, or its bytes where they are a part of a character.
+Json piece(const llm::Tokenizer& tokenizer, llm::TokenId token) {
+  const std::string bytes = tokenizer.token_bytes(token);
+  try {
+    static_cast<void>(Json(bytes).dump());
+    return bytes;
+  } catch (const Json::type_error&) {
+    Json list = Json::array();
+    for (const char c : bytes) list.push_back(static_cast<unsigned char>(c));
+    return list;
+  }
+}
+
 }  // namespace
 
 HttpReply serve_models(const Service& service, const HttpRequest&) {
@@ -28,14 +41,20 @@ HttpReply serve_tokenize(const Service& service, const HttpRequest& http) {
   const nlohmann::json body = parse_body(http.body);
   Fields fields(body);
   fields.text("model");
-  const auto prompt = fields.text("prompt"), content = fields.text("content");  // two servers' names for it
-  const bool add_special = fields.flag("add_special_tokens", true), parse_special = fields.flag("parse_special", true);
+  // Two servers' names and defaults: vLLM's `prompt` with BOS, llama-server's `content` without.
+  const auto prompt = fields.text("prompt"), content = fields.text("content");
+  const bool add_special = fields.flag("add_special_tokens", fields.flag("add_special", prompt.has_value()));
+  const bool parse_special = fields.flag("parse_special", true), with_pieces = fields.flag("with_pieces", false);
   fields.finish();
   if (!prompt && !content) throw ApiError(400, "'prompt': expected a text", "prompt");
   const std::string& text = prompt ? *prompt : *content;
   check_text_fits(text.size(), service.scheduler.context(), "the text has", prompt ? "prompt" : "content");
   const auto tokens = service.tokenizer.encode(text, {add_special, parse_special});
-  return json_reply({{"count", tokens.size()}, {"max_model_len", service.scheduler.context()}, {"tokens", tokens}});
+  Json list = tokens;
+  if (with_pieces) {
+    for (size_t i = 0; i < tokens.size(); ++i) list[i] = {{"id", tokens[i]}, {"piece", piece(service.tokenizer, tokens[i])}};
+  }
+  return json_reply({{"count", tokens.size()}, {"max_model_len", service.scheduler.context()}, {"tokens", list}});
 }
 
 HttpReply serve_detokenize(const Service& service, const HttpRequest& http) {
