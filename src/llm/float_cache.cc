@@ -44,6 +44,10 @@ uint32_t BlockPool::take() {
     std::memset(blocks_[block].get(), 0, block_bytes_);
     return block;
   }
+  // Room in all three lists first: they stay of one length, and giving a block back needs no memory.
+  reserve_twice(blocks_, blocks_.size() + 1);
+  reserve_twice(counts_, blocks_.size() + 1);
+  reserve_twice(free_, blocks_.size() + 1);
   blocks_.push_back(std::make_unique<uint8_t[]>(block_bytes_));
   counts_.push_back(1);
   return static_cast<uint32_t>(blocks_.size() - 1);
@@ -138,13 +142,13 @@ void FloatCache::begin(const CacheBatch& batch) {
   for (const CacheBatch::Part& part : batch.parts) {
     Sequence& s = sequences_[part.sequence];
     const size_t n = part.positions.size();
+    pending_.push_back({&s, row, n});  // before it takes a block, so that none is lost if there is no memory for the next
+    row += n;
     if (n > 0 && s.length % kBlockTokens != 0) own_block(s, s.blocks.size() - 1);
     reserve_twice(s.blocks, blocks_for(s.length + n));
     while (s.blocks.size() < blocks_for(s.length + n)) s.blocks.push_back(pool_.take());
     reserve_twice(s.positions, s.length + n);
     s.positions.insert(s.positions.end(), part.positions.begin(), part.positions.end());
-    pending_.push_back({&s, row, n});
-    row += n;
   }
 }
 
@@ -196,8 +200,9 @@ void FloatCache::fork(SequenceId from, SequenceId to, size_t length) {
   copy.length = length;
   copy.positions.assign(source.positions.begin(), source.positions.begin() + static_cast<std::ptrdiff_t>(length));
   copy.blocks.assign(source.blocks.begin(), source.blocks.begin() + static_cast<std::ptrdiff_t>(blocks_for(length)));
+  Sequence& target = sequences_[to];
   for (const uint32_t block : copy.blocks) pool_.share(block);
-  sequences_[to] = std::move(copy);
+  target = std::move(copy);
 }
 
 void FloatCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rerotate, const void* model) {

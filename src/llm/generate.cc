@@ -181,6 +181,7 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
                    std::span<const TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
   if (prompt.empty()) fail(ErrorCode::kInvalidArgument, "an empty prompt: a model needs at least one token to go on from");
+  if (options.chunk == 0) fail(ErrorCode::kInvalidArgument, "chunks of no token");
   const size_t context = std::min(options.context == 0 ? model.description().max_context : options.context, cache.capacity());
   const size_t before = cache.length(sequence), held = before + prompt.size();
   if (held >= context) {

@@ -55,6 +55,32 @@ Value Interpreter::eval_node(const Expr& e, const ScopePtr& scope) {
       return Value::boolean(call_test(e.attribute, value, std::move(args), meter_));
     }
     case ExprKind::kNegative:
+    case ExprKind::kPositive:
+    case ExprKind::kNot:
+    case ExprKind::kAnd:
+    case ExprKind::kOr:
+    case ExprKind::kBinary:
+      return eval_operation(e, scope);
+    case ExprKind::kConcat:
+      return eval_concat(e, scope);
+    case ExprKind::kCompare:
+      return eval_compare(e, scope);
+    case ExprKind::kChoice:
+      if (truth(item(1))) return item(0);
+      if (e.items[2]) return item(2);
+      return Value::undefined("the inline if-expression evaluated to false and no else section was defined.");
+    case ExprKind::kNamespace:  // a target only
+      break;
+  }
+  return {};
+}
+
+// Of an operator whose operands are values.
+Value Interpreter::eval_operation(const Expr& e, const ScopePtr& scope) {
+  const auto item = [&](size_t i) { return eval(*e.items[i], scope); };
+  const auto back = [&] { place_ = e.place; };  // after the operands
+  switch (e.kind) {
+    case ExprKind::kNegative:
       return negative(item(0));
     case ExprKind::kPositive:
       return positive(item(0));
@@ -70,18 +96,9 @@ Value Interpreter::eval_node(const Expr& e, const ScopePtr& scope) {
       back();
       return binary(e.ops[0], a, b, meter_);
     }
-    case ExprKind::kConcat:
-      return eval_concat(e, scope);
-    case ExprKind::kCompare:
-      return eval_compare(e, scope);
-    case ExprKind::kChoice:
-      if (truth(item(1))) return item(0);
-      if (e.items[2]) return item(2);
-      return Value::undefined("the inline if-expression evaluated to false and no else section was defined.");
-    case ExprKind::kNamespace:  // a target only
-      break;
+    default:
+      return {};
   }
-  return {};
 }
 
 Value Interpreter::eval_name(const Expr& e, const ScopePtr& scope) {

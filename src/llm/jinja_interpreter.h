@@ -83,6 +83,7 @@ class Interpreter {
 
   // Expressions (jinja_expressions.cc).
   Value eval_node(const Expr& e, const ScopePtr& scope);
+  Value eval_operation(const Expr& e, const ScopePtr& scope);
   Value eval_name(const Expr& e, const ScopePtr& scope);
   Value eval_dict(const Expr& e, const ScopePtr& scope);
   Value eval_compare(const Expr& e, const ScopePtr& scope);

@@ -31,6 +31,26 @@ std::string number(int value, int width, char flag) {
   return out;
 }
 
+// What a directive that stands for several says; empty for others.
+std::string_view several(char d) {
+  switch (d) {
+    case 'F':
+      return "%Y-%m-%d";
+    case 'D':
+    case 'x':
+      return "%m/%d/%y";
+    case 'T':
+    case 'X':
+      return "%H:%M:%S";
+    case 'R':
+      return "%H:%M";
+    case 'c':
+      return "%a %b %e %H:%M:%S %Y";
+    default:
+      return {};
+  }
+}
+
 // One directive; `flag` is '-', '_' or '0' as glibc has them, 0 for none.
 std::string directive(char d, char flag, const ChatTime& t) {
   const auto day = static_cast<size_t>(week_day(t)), month = static_cast<size_t>(t.month - 1);
@@ -38,6 +58,7 @@ std::string directive(char d, char flag, const ChatTime& t) {
   const auto padded = [&](int value, int width, char usual) { return number(value, width, flag ? flag : usual); };
   if (flag && std::string_view("dejmHIkMSyl").find(d) == std::string_view::npos)
     refuse("strftime of %", flag, d, " is not supported");
+  if (const std::string_view format = several(d); !format.empty()) return strftime(format, t);
   switch (d) {
     case 'Y':
       return std::to_string(t.year);
@@ -74,18 +95,6 @@ std::string directive(char d, char flag, const ChatTime& t) {
       return std::to_string(day);
     case 'u':
       return std::to_string(day == 0 ? 7 : day);
-    case 'F':
-      return strftime("%Y-%m-%d", t);
-    case 'D':
-    case 'x':
-      return strftime("%m/%d/%y", t);
-    case 'T':
-    case 'X':
-      return strftime("%H:%M:%S", t);
-    case 'R':
-      return strftime("%H:%M", t);
-    case 'c':
-      return strftime("%a %b %e %H:%M:%S %Y", t);
     case 'Z':
     case 'z':
       return "";  // a time without a zone

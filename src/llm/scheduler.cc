@@ -7,36 +7,18 @@
 #include <thread>
 
 #include "base/deadline.h"
-#include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "llm/clock.h"
 #include "llm/log_probability.h"
 #include "llm/scheduler_slots.h"
+#include "llm/token_score.h"
 
 namespace kpd::llm {
 namespace {
 
 // Logits kept at once: prompts that are scored want those of every row.
 constexpr size_t kMaxLogits = size_t{1} << 24;
-
-// The n largest, descending; of equals the smaller id first, as the sampler takes it.
-std::vector<std::pair<TokenId, float>> likeliest(const float* row, size_t n_vocabulary, size_t n, double log_sum) {
-  std::vector<std::pair<TokenId, float>> best;
-  for (size_t i = 0; i < n_vocabulary; ++i) {
-    if (best.size() == n && (n == 0 || !(row[i] > best.back().second))) continue;
-    if (best.size() == n) best.pop_back();
-    const auto after = [&](const auto& other) { return other.second < row[i]; };
-    best.insert(std::find_if(best.begin(), best.end(), after), {static_cast<TokenId>(i), row[i]});
-  }
-  for (auto& entry : best) entry.second = static_cast<float>(static_cast<double>(entry.second) - log_sum);
-  return best;
-}
-
-TokenScore score_of(const float* row, size_t n_vocabulary, TokenId token, size_t n_top) {
-  const double log_sum = kernels::log_sum_exp(row, n_vocabulary);
-  return {token, static_cast<float>(static_cast<double>(row[token]) - log_sum), likeliest(row, n_vocabulary, n_top, log_sum)};
-}
 
 }  // namespace
 
@@ -226,11 +208,24 @@ class SchedulerThread {
         chosen = it;
       }
       if (chosen == waiting_.end()) return;
-      begin(*chosen);
+      Waiting w = std::move(*chosen);
       waiting_.erase(chosen);
+      const size_t n_prompt = w.request.prompt.size();
+      try {
+        begin(w);
+      } catch (const std::exception& e) {  // want of memory: the others go on
+        slots_.forget_idle();
+        ++stats_.failed;
+        RequestResult result;
+        result.reason = FinishReason::kCancelled;
+        result.prompt_tokens = n_prompt;
+        set_error(result, e.what());
+        close(*w.ticket, std::move(result));
+      }
     }
   }
 
+  // The slot gets its request last: until then nothing is under way that would have to be ended.
   void begin(Waiting& w) {
     Slot& slot = slots_.prepare(w.request);
     const Request& request = w.request;
@@ -238,8 +233,8 @@ class SchedulerThread {
       slot.scores.push_back({request.prompt[0], TokenScore::kUnknown, {}});
       slot.scored_top = request.top_logprobs.value_or(0);
     }
-    slot.running = std::make_unique<Running>(tokenizer_, std::move(w.request), w.ticket);
-    Running& r = *slot.running;
+    auto running = std::make_unique<Running>(tokenizer_, std::move(w.request), w.ticket);
+    Running& r = *running;
     const size_t room = options_.context + 1 - r.request.prompt.size();
     slot.tokens.reserve(r.request.prompt.size() + std::min(r.request.max_tokens, room));
     r.answer.reserve(std::min(r.request.max_tokens, room));
@@ -248,6 +243,7 @@ class SchedulerThread {
     r.result.cached_tokens = slot.tokens.size();
     stats_.prompt_tokens += r.result.prompt_tokens;
     stats_.cached_tokens += r.result.cached_tokens;
+    slot.running = std::move(running);
   }
 
   void add_share(Slot& slot, size_t n) {
@@ -385,8 +381,7 @@ class SchedulerThread {
     r.answer.push_back(token);
     decoded_.clear();
     Piece piece{{}, std::move(share.score)};
-    // A model's head may be wider than its tokenizer's vocabulary.
-    if (static_cast<size_t>(token) < tokenizer_.vocabulary_size()) r.stream.push(token, decoded_);
+    r.stream.push(token, decoded_);  // nothing for one beyond the tokenizer's: a model's head may be wider
     r.filter.push(decoded_, piece.text);
     give(*r.ticket, std::move(piece));
     if (r.filter.stopped()) return done(slot, FinishReason::kStop);
@@ -417,29 +412,42 @@ class SchedulerThread {
   void finish(Slot& slot, FinishReason reason) {
     Running& r = *slot.running;
     r.result.reason = reason;
-    const std::string tail = r.filter.finish(r.stream, r.result.reason);
-    if (!tail.empty()) give(*r.ticket, {tail, std::nullopt});
+    try {
+      const std::string tail = r.filter.finish(r.stream, r.result.reason);
+      if (!tail.empty()) give(*r.ticket, {tail, std::nullopt});
+    } catch (const std::exception& e) {
+      set_error(r.result, e.what());
+    }
     r.result.tokens = r.answer.size();
     r.result.seconds = since(r.start);
     close(*r.ticket, std::move(r.result));
     slot.running.reset();
   }
 
-  void fail_all(const std::string& error) {
+  void fail_all(const char* error) {
     for (Slot& slot : slots_.all()) fail_one(slot, error);
   }
 
   // Nothing of what the slot holds is trusted any more.
-  void fail_one(Slot& slot, const std::string& error) {
+  void fail_one(Slot& slot, const char* error) {
     if (slot.running) {
       {
         const std::lock_guard lock(mutex_);  // before the client hears of it, as in done()
         ++stats_.failed;
       }
-      slot.running->result.error = error;
+      set_error(slot.running->result, error);
       finish(slot, FinishReason::kCancelled);
     }
     slots_.forget(slot);
+  }
+
+  // Never empty, whatever memory there is: an error of no text would be none.
+  static void set_error(RequestResult& result, const char* text) noexcept {
+    try {
+      result.error = text;
+    } catch (const std::bad_alloc&) {
+      result.error = "no memory";  // short enough to need none
+    }
   }
 
   static void give(Ticket& ticket, Piece piece) {

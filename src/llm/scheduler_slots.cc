@@ -158,6 +158,14 @@ void Slots::release(Held& kept) {
   kept.tokens.clear();
 }
 
+void Slots::forget_idle() {
+  for (Slot& slot : slots_) {
+    if (slot.running == nullptr) forget(slot);
+  }
+  for (Held& held : kept_) release(held);
+  kept_bytes_ = 0;
+}
+
 void Slots::forget(Slot& slot) {
   cache_.crop(slot.id, 0);
   slot.tokens.clear();

@@ -66,6 +66,8 @@ class Slots {
   // The free slot where the request starts, made to hold as much of its prompt as any sequence has. There must be a free one.
   Slot& prepare(const Request& request);
   void forget(Slot& slot);
+  // All that no request under way needs: after an error in prepare(), which may have left its work half done. Does not throw.
+  void forget_idle();
 
  private:
   static size_t usable(const Held& held, const Request& request);

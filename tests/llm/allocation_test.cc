@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
+#include "base/replaced_new.h"
 #include "kpd/base/error.h"
 #include "kpd/llm/generate.h"
 #include "kpd/llm/scheduler.h"
@@ -16,29 +15,9 @@ namespace {
 
 std::atomic<uint64_t> g_allocations{0};
 
-void* counted(size_t bytes, size_t alignment) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* p = alignment <= alignof(std::max_align_t)
-                ? std::malloc(bytes > 0 ? bytes : 1)
-                : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-
 }  // namespace
 
-void* operator new(size_t n) { return counted(n, 0); }
-void* operator new[](size_t n) { return counted(n, 0); }
-void* operator new(size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
-void* operator new[](size_t n, std::align_val_t a) { return counted(n, static_cast<size_t>(a)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+void kpd::testing::before_allocation() { g_allocations.fetch_add(1, std::memory_order_relaxed); }
 
 namespace kpd::llm {
 namespace {

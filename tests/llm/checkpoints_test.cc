@@ -186,6 +186,7 @@ TEST_F(Checkpoints, KeysThatNothingReadsAreRefused) {
   refused("use_qk_norm", true, "use_qk_norm is true", __LINE__);
   refused("attn_temperature_tuning", 4, "attn_temperature_tuning is 4", __LINE__);
   refused("full_attn_mod", 2, "full_attn_mod is 2", __LINE__);
+  refused("is_causal", false, "is_causal is false", __LINE__);
   refused("num_local_experts", 8, "a mixture of 8 experts", __LINE__);
   refused("quantization_config", {{"quant_method", "awq"}, {"bits", 4}}, "the weights are quantized by awq", __LINE__);
   refused("quantization", {{"group_size", 64}, {"bits", 4}}, "the weights are quantized; kpd reads", __LINE__);

@@ -216,6 +216,15 @@ TEST(Generate, APenaltyAsksForWhatTheCacheHolds) {
   EXPECT_EQ(generate(model, tokenizer, *cache, 0, prompt, options, {}).tokens, 3u);
 }
 
+TEST(Generate, ChunksOfNoTokenAreRefused) {
+  const Tokenizer tokenizer = testing::character_tokenizer();
+  Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
+                            {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
+  const auto cache = model.make_cache("f32", 128);
+  EXPECT_KPD_ERROR(kInvalidArgument, "chunks of no token",
+                   generate(model, tokenizer, *cache, 0, tokenizer.encode("go on"), {.chunk = 0}, {}));
+}
+
 // Turns of a conversation: the same text is asked for at another place, so other numbers are drawn.
 TEST(Generate, TurnsDrawNewNumbers) {
   const Tokenizer tokenizer = testing::character_tokenizer();

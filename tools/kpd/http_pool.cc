@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <system_error>
 
 #include "kpd/base/error.h"
@@ -81,11 +82,15 @@ int HttpPool::run(int listener) {
         }
       }
     }
-    if (comes) error = take(listener);
-    const std::lock_guard lock(mutex_);
-    drop_expired();
-    hire();
-    relieve();
+    try {
+      if (comes) error = take(listener);
+      const std::lock_guard lock(mutex_);
+      drop_expired();
+      hire();
+      relieve();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the listener is asked again
+    }
   }
   epoll_ctl(epoll_, EPOLL_CTL_DEL, listener, nullptr);
   finish();
@@ -182,6 +187,8 @@ void HttpPool::hire() {
       threads_.emplace_back([this] { work(); });
       ++n_free_;
     } catch (const std::system_error&) {
+      return;
+    } catch (const std::bad_alloc&) {
       return;
     }
   }

@@ -46,12 +46,19 @@ class Bytes {
   Input fill() {
     pollfd both[2] = {{0, POLLIN, 0}, {interrupt_fd(), POLLIN, 0}};
     for (;;) {
+      if (interrupted()) return Input::kSignal;
       if (g_resized != 0 || g_continued != 0) return Input::kRedraw;
       if (poll(both, 2, -1) < 0) {
         if (errno == EINTR) continue;
         return Input::kEnd;
       }
-      if (both[1].revents != 0) return Input::kSignal;
+      if (both[1].revents != 0) {
+        // Of one that came after the look above, or that was taken before its handler, on another thread, came to its end.
+        char stale[64];
+        const ssize_t ignored = ::read(interrupt_fd(), stale, sizeof stale);
+        static_cast<void>(ignored);
+        continue;
+      }
       const ssize_t n = ::read(0, buffer_, sizeof buffer_);
       if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (n <= 0) return Input::kEnd;
@@ -152,7 +159,7 @@ struct LineEditor::Terminal {
   // After a signal.
   Outcome signalled(bool typed) {
     bytes.clear();
-    if (!take_interrupt()) return Outcome::kTerminated;
+    if (!take_interrupt()) return Outcome::kTerminated;  // by SIGTERM or SIGHUP
     return typed ? Outcome::kCleared : Outcome::kInterruptEmpty;
   }
 

@@ -129,7 +129,6 @@ HttpReply serve_metrics(const Service& service, const HttpRequest&) {
   add("model_bytes", "gauge", "Memory of the weights.", n(service.model_bytes));
   add("sequences_kept", "gauge", "Sequences kept for later requests beside those of the slots.", n(s.kept));
   add("cache_bytes", "gauge", "Memory of the cache of keys and values.", n(s.cache_bytes));
-  add("kept_conversations", "gauge", "Sequences in the cache that no slot holds.", n(s.kept));
   add("cache_capacity_bytes", "gauge", "The same when the cache is full.", n(s.cache_capacity_bytes));
   return reply;
 }

@@ -127,10 +127,12 @@ int interrupt_fd() {
 
 void before_forced_exit(void (*tidy)()) { g_tidy.store(tidy); }
 
-DeferInterrupt::DeferInterrupt(bool second_ends) {
-  g_second_ends.store(second_ends);
+DeferInterrupt::DeferInterrupt(bool second_ends) : second_ended_(g_second_ends.exchange(second_ends)) {
   g_deferred.fetch_add(1);
 }
-DeferInterrupt::~DeferInterrupt() { g_deferred.fetch_sub(1); }
+DeferInterrupt::~DeferInterrupt() {
+  g_deferred.fetch_sub(1);
+  g_second_ends.store(second_ended_);
+}
 
 }  // namespace kpd::tool
