@@ -19,12 +19,22 @@ inline void* allocate(size_t bytes, size_t alignment) {
   return p;
 }
 
+inline void* allocate_or_null(size_t bytes) noexcept {
+  try {
+    return allocate(bytes, 0);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 }  // namespace kpd::testing
 
 void* operator new(size_t n) { return kpd::testing::allocate(n, 0); }
 void* operator new[](size_t n) { return kpd::testing::allocate(n, 0); }
 void* operator new(size_t n, std::align_val_t a) { return kpd::testing::allocate(n, static_cast<size_t>(a)); }
 void* operator new[](size_t n, std::align_val_t a) { return kpd::testing::allocate(n, static_cast<size_t>(a)); }
+void* operator new(size_t n, const std::nothrow_t&) noexcept { return kpd::testing::allocate_or_null(n); }
+void* operator new[](size_t n, const std::nothrow_t&) noexcept { return kpd::testing::allocate_or_null(n); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }

@@ -99,6 +99,12 @@ void Connection::drain() {
 
 bool Connection::gone() const { return (poll_socket(socket_, POLLRDHUP, 0) & (POLLRDHUP | kClosed)) != 0; }
 
+bool Connection::has_left() {
+  if (!gone()) return false;
+  sent_all_ = false;
+  return true;
+}
+
 std::chrono::milliseconds Connection::blocked() const {
   const int64_t since = waits_since_.load();
   return std::chrono::milliseconds(since == 0 ? 0 : blocked_.load() + milliseconds_now() - since);

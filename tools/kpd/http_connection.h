@@ -50,6 +50,8 @@ class Connection : public httplib::Stream {
   // The request is answered, its bytes are gone.
   void release() { receiving_ -= std::exchange(held_, 0); }
   bool gone() const;
+  // The same, asked by who would give up the reply: sent_all() is false then.
+  bool has_left();
 
   // What the library reads: the request line of what receive() gave, and nothing else of it. The library acts on fields that
   // kpd does not mean to offer (Range, Content-Encoding, forms) and bounds neither them nor bodies.

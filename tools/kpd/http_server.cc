@@ -72,7 +72,7 @@ class HttpServer::Implementation : public httplib::Server {
     const HttpHandler& handler = get ? it->second.get : it->second.post;
     if (!handler || (!get && request.method != "POST")) return put(failure_(405, ""), r);
     put(handler({q.path, std::move(request.body), request.authorization, q.remote_addr,
-                 [connection] { return connection->gone(); }}),
+                 [connection] { return connection->has_left(); }}),
         r);
   }
 
