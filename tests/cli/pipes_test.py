@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import pty
 import shutil
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import time
 
 from inputs import numbers, read_npy, safetensors_bytes, write_npy, write_safetensors
 from run_cli_tests import run_cases
+from terminal import open_pty
 
 
 def shell(t, command, exit=0):
@@ -91,7 +91,7 @@ def case_raw_and_unknown_inputs_need_a_format(t):
 
 def case_terminals_get_and_bring_no_binary_data(t):
     make(t)
-    master, slave = pty.openpty()
+    master, slave = open_pty()
     try:
         for args in (["encode", "in.npy", "-"], ["encode", "in.npy", "/dev/stdout"], ["encode", "in.npy", os.ttyname(slave)],
                      ["decode", "good.kpdg", "-", "--as", "npy"], ["mean", "in.npy", "--out", "-", "--as", "npy"]):

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pathlib
-import pty
 import re
 import shutil
 import signal
@@ -14,6 +13,7 @@ import sys
 
 from inputs import numbers, write_npy, write_safetensors
 from run_cli_tests import run_cases
+from terminal import open_pty
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LONG = "eden:bits=0.5,code=entropy,scale=norm,rounds=3,block=4096,allocate=none"
@@ -117,7 +117,7 @@ def case_codecs_by_the_names_of_tensors(t):
 
 def on_terminal(t, end, *args):
     """What the program writes to stderr if that is a terminal; its first line of progress seen, end(process) lets it end."""
-    reader, writer = pty.openpty()
+    reader, writer = open_pty()
     process = subprocess.Popen([t.program, *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=writer, cwd=t.folder)
     os.close(writer)
     text = b""

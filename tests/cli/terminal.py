@@ -1,4 +1,4 @@
-"""A program at a terminal of its own: what a person types, what the screen shows. Needs a system with ptys."""
+"""A program at a terminal of its own: what a person types, what the screen shows. Skips where the system has no ptys (a chroot without /dev/pts)."""
 import errno
 import fcntl
 import os
@@ -11,9 +11,19 @@ import subprocess
 import termios
 import time
 
+from run_cli_tests import Skip
+
 CTRL_C, CTRL_D, CTRL_A, CTRL_E, CTRL_U = b"\x03", b"\x04", b"\x01", b"\x05", b"\x15"
 UP, LEFT, BACKSPACE = b"\x1b[A", b"\x1b[D", b"\x7f"
 WAIT = 60  # seconds; nothing is asserted about how long anything takes
+
+
+def open_pty():
+    """The ends of a new terminal: that of the screen, that of the program."""
+    try:
+        return pty.openpty()
+    except OSError as error:
+        raise Skip(f"no terminal can be made here: {error}") from error
 
 
 def own_terminal():
@@ -26,7 +36,7 @@ class Terminal:
     """stdin and stderr are the terminal, stdout too unless it is given. A context manager: leaving it kills what still runs."""
 
     def __init__(self, args, cwd, stdout=None, columns=80, env=None):
-        self.screen, program_end = pty.openpty()
+        self.screen, program_end = open_pty()
         fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm", "HOME": str(cwd), **(env or {})}
         self.process = subprocess.Popen([str(a) for a in args], stdin=program_end, stderr=program_end, stdout=stdout or program_end, cwd=cwd,

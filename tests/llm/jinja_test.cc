@@ -92,7 +92,7 @@ TEST(Jinja, WhatIsNotThereIsRefusedWithThePlace) {
   EXPECT_KPD_ERROR(kUnsupported, "chat template, line 3, column 6: the filter 'urlize' is not supported",
                    run("a\n\n{{ 1|urlize }}"));
   EXPECT_KPD_ERROR(kInvalidArgument, "line 2, column 5: 'x' is undefined", run("\n{{ x.y }}"));
-  EXPECT_KPD_ERROR(kCorruptData, "chat template, line 2, column 4: '}' closes nothing", run("\n{% } %}"));
+  EXPECT_KPD_ERROR(kCorruptData, "chat template, line 2, column 4: not valid Jinja: '}' closes nothing", run("\n{% } %}"));
 }
 
 TEST(Jinja, WhatIsNotRunMayBeAnything) {
