@@ -40,7 +40,8 @@ case $what in
 esac
 
 mkdir -p "$out"
-machine=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+# A cloud's processors of several generations go by one name: family and model tell them apart.
+machine=$(awk -F': *' '/^(model name|cpu family|model)[ \t]*:/ && !seen[$1]++ { line = line (line == "" ? "" : ", ") $1 " " $2 } END { gsub(/\t/, "", line); print line }' /proc/cpuinfo)
 [ -e "$out/machine" ] || echo "$machine" >"$out/machine"
 if [ "$(cat "$out/machine")" != "$machine" ]; then
   echo "federate_runs.sh: the runs in $out are of another machine ($(cat "$out/machine")); this one is $machine" >&2
