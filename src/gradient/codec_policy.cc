@@ -2,34 +2,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/glob.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/codec.h"
 
 namespace kpd::gradient {
-namespace {
-
-// `*` any characters, `?` one. Linear in the name for each star: only the last one is ever taken back.
-bool matches(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
-}  // namespace
 
 CodecPolicy CodecPolicy::parse(std::span<const std::string> texts, const Codec& fallback) {
   CodecPolicy policy(fallback);
@@ -55,7 +33,7 @@ CodecPolicy CodecPolicy::parse(std::span<const std::string> texts, const Codec& 
 
 const Codec& CodecPolicy::of(std::string_view tensor_name) const {
   for (const auto& [pattern, codec] : by_name) {
-    if (matches(pattern, tensor_name)) return codec;
+    if (fits_pattern(pattern, tensor_name)) return codec;
   }
   return base;
 }

@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/utf8.h"
+#include "kpd/base/utf8.h"
 #include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "kpd/base/hash.h"

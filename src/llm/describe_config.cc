@@ -27,10 +27,10 @@ void read_yarn(const ConfigObject& scaling, RopeDescription& rope) {
   rope.beta_fast = scaling.real("beta_fast", 32);
   rope.beta_slow = scaling.real("beta_slow", 1);
   rope.truncate = scaling.boolean("truncate", true);
-  const auto magnitude = [&](double m) { return rope.factor <= 1 ? 1.0 : 0.1 * m * std::log(rope.factor) + 1.0; };
   const double m = scaling.real("mscale", 0), m_all = scaling.real("mscale_all_dim", 0);
-  rope.attention_factor =
-      scaling.real("attention_factor", m != 0 && m_all != 0 ? magnitude(m) / magnitude(m_all) : magnitude(1));
+  rope.attention_factor = scaling.real(
+      "attention_factor", m != 0 && m_all != 0 ? yarn_magnitude(rope.factor, m) / yarn_magnitude(rope.factor, m_all)
+                                               : yarn_magnitude(rope.factor, 1));
 }
 
 void read_longrope(const ConfigObject& scaling, size_t max_context, RopeDescription& rope) {

@@ -76,9 +76,8 @@ void read_yarn(const Keys& keys, RopeDescription& rope) {
   if (const double weight = keys.real("rope.scaling.yarn_ext_factor", 1); weight != 1) {
     fail(ErrorCode::kUnsupported, keys.file(), ": rope.scaling.yarn_ext_factor is ", weight, ", expected 1");
   }
-  const auto magnitude = [&](double m) { return rope.factor <= 1 ? 1.0 : 0.1 * m * std::log(rope.factor) + 1.0; };
   const double log_multiplier = keys.real("rope.scaling.yarn_log_multiplier", 0);
-  const double usual = magnitude(1) / (log_multiplier != 0 ? magnitude(log_multiplier) : 1);
+  const double usual = yarn_magnitude(rope.factor, 1) / (log_multiplier != 0 ? yarn_magnitude(rope.factor, log_multiplier) : 1);
   const double given = keys.real("rope.scaling.yarn_attn_factor", 0);
   const bool undoes = std::fabs(given * usual - 1) < 1e-3;
   rope.attention_factor *= given != 0 && !undoes ? given : usual;

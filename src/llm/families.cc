@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kpd/base/error.h"
 #include "kpd/llm/tokenizer.h"
@@ -300,6 +301,8 @@ ModelDescription describe_family(const Family& family) {
   d.activation = family.activation;
   return d;
 }
+
+double yarn_magnitude(double factor, double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; }
 
 void set_windows(ModelDescription& d, WindowRule rule, size_t window, size_t first, size_t pattern) {
   for (size_t i = 0; i < d.layers.size(); ++i) {

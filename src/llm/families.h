@@ -75,6 +75,9 @@ void refuse_experts(uint64_t n_experts, std::string_view file);
 ModelDescription describe_family(const Family& family);
 // Per-layer windows by the rule, given a window (0: none). `first` and `pattern` are used by the rules that need them.
 void set_windows(ModelDescription& d, WindowRule rule, size_t window, size_t first, size_t pattern);
+// By what YaRN scales cosines and sines of a context that is stretched by `factor`: m = 1 (arXiv:2309.00071, 3.4); DeepSeek's
+// files divide those of two m.
+double yarn_magnitude(double factor, double m);
 // Throws Error(kCorruptData) for sizes that are zero, too large, or do not divide one another.
 void check_description(const ModelDescription& d, std::string_view file);
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kpd/base/error.h"
+#include "kpd/llm/text_file.h"
 #include "llm/jinja_text.h"
 #include "llm/unicode.h"
 
@@ -22,24 +23,11 @@ int hex_digit(char c) {
   return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
 }
 
-std::string with_line_feeds(std::string_view source) {
-  std::string out;
-  out.reserve(source.size());
-  for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] != '\r') {
-      out += source[i];
-      continue;
-    }
-    out += '\n';
-    if (i + 1 < source.size() && source[i + 1] == '\n') ++i;
-  }
-  if (out.ends_with('\n')) out.pop_back();
-  return out;
-}
-
 class Lexer {
  public:
-  explicit Lexer(std::string_view source) : s_(with_line_feeds(source)) {}
+  explicit Lexer(std::string_view source) : s_(with_unix_lines(source)) {
+    if (s_.ends_with('\n')) s_.pop_back();  // as jinja2 does
+  }
 
   std::vector<Token> run() {
     while (at_ < s_.size()) root();

@@ -244,19 +244,7 @@ ExprPtr ExprParser::target_part(bool attributes) {
 }
 
 ExprPtr ExprParser::target(std::string_view end, bool attributes) {
-  const Place place = now().place;
-  std::vector<ExprPtr> items;
-  bool is_tuple = false;
-  for (;;) {
-    if (!items.empty()) expect_op(",");
-    if (ends_tuple(end)) break;
-    items.push_back(target_part(attributes));
-    if (!is_op(",")) break;
-    is_tuple = true;
-  }
-  if (!is_tuple && !items.empty()) return std::move(items[0]);
-  if (items.empty()) fail_here("a name to assign to");
-  return make(ExprKind::kTuple, place, std::move(items));
+  return comma_list(end, false, "a name to assign to", [&] { return target_part(attributes); });
 }
 
 Ast parse(std::string_view source) {

@@ -319,19 +319,7 @@ bool ExprParser::ends_tuple(std::string_view end) const {
 }
 
 ExprPtr ExprParser::tuple(bool choices, std::string_view end, bool parentheses) {
-  const Place place = now().place;
-  std::vector<ExprPtr> items;
-  bool is_tuple = false;
-  for (;;) {
-    if (!items.empty()) expect_op(",");
-    if (ends_tuple(end)) break;
-    items.push_back(expression(choices));
-    if (!is_op(",")) break;
-    is_tuple = true;
-  }
-  if (!is_tuple && !items.empty()) return std::move(items[0]);
-  if (!is_tuple && !parentheses) fail_here("an expression");
-  return make(ExprKind::kTuple, place, std::move(items));
+  return comma_list(end, parentheses, "an expression", [&] { return expression(choices); });
 }
 
 ExprPtr ExprParser::postfix(ExprPtr of) {

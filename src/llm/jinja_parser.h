@@ -71,6 +71,24 @@ class ExprParser {
   ExprPtr target_part(bool attributes);
   bool ends_tuple(std::string_view end) const;
 
+  // Parts with commas between them: one without a comma is itself, any others are a tuple.
+  template <class Part>
+  ExprPtr comma_list(std::string_view end, bool may_be_empty, std::string_view expected, const Part& part) {
+    const Place place = now().place;
+    std::vector<ExprPtr> items;
+    bool is_tuple = false;
+    for (;;) {
+      if (!items.empty()) expect_op(",");
+      if (ends_tuple(end)) break;
+      items.push_back(part());
+      if (!is_op(",")) break;
+      is_tuple = true;
+    }
+    if (!is_tuple && !items.empty()) return std::move(items[0]);
+    if (items.empty() && !may_be_empty) fail_here(expected);
+    return make(ExprKind::kTuple, place, std::move(items));
+  }
+
   std::vector<Token> tokens_;
   size_t at_ = 0;
   uint32_t depth_ = 0;

@@ -8,25 +8,15 @@
 
 #include <array>
 
+#include "base/glob.h"
+
 namespace kpd::llm {
 namespace {
-
-// `pattern` may hold stars, each for any run of characters.
-bool matches(std::string_view pattern, std::string_view text) {
-  const size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == text;
-  if (!text.starts_with(pattern.substr(0, star))) return false;
-  const std::string_view rest = pattern.substr(star + 1);
-  for (size_t at = star; at <= text.size(); ++at) {
-    if (matches(rest, text.substr(at))) return true;
-  }
-  return false;
-}
 
 template <size_t kCount>
 bool matches_one(const std::array<std::string_view, kCount>& patterns, std::string_view text) {
   for (const std::string_view pattern : patterns) {
-    if (matches(pattern, text)) return true;
+    if (fits_pattern(pattern, text)) return true;
   }
   return false;
 }

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "base/utf8.h"
+#include "kpd/base/utf8.h"
 #include "llm/unicode_tables.h"
 
 namespace kpd::llm {
@@ -46,25 +46,6 @@ class ClassTable {
 uint8_t char_class(uint32_t c) {
   static const ClassTable table;
   return table.at(c);
-}
-
-void append_utf8(std::string& out, uint32_t code) {
-  const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xC0 | code >> 6);
-    put(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    put(0xE0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  } else {
-    put(0xF0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3F));
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  }
 }
 
 bool is_utf8(std::string_view text) {

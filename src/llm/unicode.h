@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "kpd/base/utf8.h"
+
 namespace kpd::llm {
 
 constexpr std::string_view kReplacementChar = "\xEF\xBF\xBD";  // U+FFFD
@@ -43,8 +45,6 @@ inline size_t char_before(std::string_view text, size_t at) {
   } while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
   return at;
 }
-
-void append_utf8(std::string& out, uint32_t code);
 
 bool is_utf8(std::string_view text);
 // Every maximal part of a malformed sequence becomes one U+FFFD (Unicode 3.9, "Substitution of Maximal Subparts"). With

@@ -109,7 +109,7 @@ inline std::string block_text(uint32_t first) {
   for (uint32_t code = first; code < first + 256; code += sparse ? 16 : 1) {
     if (code >= 0xD800 && code < 0xE000) continue;
     std::string c;
-    llm::append_utf8(c, code);
+    append_utf8(c, code);
     text += "a" + c + "1'" + c + " " + c + c + "\n" + c + "\xCC\x81 ";
   }
   return text;

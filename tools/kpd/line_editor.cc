@@ -18,6 +18,7 @@
 #include <histedit.h>
 #endif
 
+#include "kpd/base/utf8.h"
 #include "signals.h"
 
 namespace kpd::tool {
@@ -101,25 +102,6 @@ Input next_character(Bytes& bytes, wchar_t& out) {
   return Input::kByte;
 }
 
-void append_utf8(uint32_t c, std::string& out) {
-  const auto put = [&out](uint32_t byte) { out += static_cast<char>(byte); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | c >> 6);
-    put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | c >> 12);
-    put(0x80 | (c >> 6 & 0x3F));
-    put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | c >> 18);
-    put(0x80 | (c >> 12 & 0x3F));
-    put(0x80 | (c >> 6 & 0x3F));
-    put(0x80 | (c & 0x3F));
-  }
-}
-
 // Handlers that only wake who waits for the terminal, while a line is being read.
 class WindowSignals {
  public:
@@ -177,7 +159,7 @@ struct LineEditor::Terminal {
         continue;
       }
       if (c == L'\n') return Outcome::kLine;
-      append_utf8(static_cast<uint32_t>(c), line);
+      append_utf8(line, static_cast<uint32_t>(c));
     }
   }
 
@@ -315,7 +297,7 @@ LineEditor::Outcome LineEditor::Terminal::read_edited(std::string& line) {
   std::fflush(screen);
   std::wstring typed(text, static_cast<size_t>(n));
   while (typed.ends_with(L'\n')) typed.pop_back();
-  for (const wchar_t c : typed) append_utf8(static_cast<uint32_t>(c), line);
+  for (const wchar_t c : typed) append_utf8(line, static_cast<uint32_t>(c));
   HistEventW event;
   if (!typed.empty()) history_w(history, &event, H_ENTER, typed.c_str());
   return Outcome::kLine;

@@ -1,8 +1,9 @@
-// base: where the characters of a text in UTF-8 end (Unicode 15, table 3-7). Private.
+// base: characters in UTF-8 (Unicode 15, table 3-7).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace kpd {
@@ -28,6 +29,26 @@ inline Utf8Sequence utf8_sequence_at(std::string_view text, size_t at) {
     if (byte(i) < (i == 1 ? low : 0x80) || byte(i) > (i == 1 ? high : 0xBF)) return {i, false, false};
   }
   return {length, true, false};
+}
+
+// `code` is a scalar value: at most U+10FFFF, no surrogate.
+inline void append_utf8(std::string& out, uint32_t code) {
+  const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | code >> 6);
+    put(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    put(0xE0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3F));
+    put(0x80 | (code & 0x3F));
+  } else {
+    put(0xF0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3F));
+    put(0x80 | (code >> 6 & 0x3F));
+    put(0x80 | (code & 0x3F));
+  }
 }
 
 }  // namespace kpd
