@@ -276,7 +276,7 @@ std::optional<ModelDescription> describe_weights(const io::Weights& weights) {
     d = describe_gguf(*weights.gguf());
   } else if (const std::string file = config_path(weights); !file.empty()) {
     const io::MappedFile mapped = io::map_file(file);
-    d = describe_config({reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()}, file);
+    d = describe_config(mapped.text(), file);
   }
   if (!d) return d;
   NamingScheme naming{.gguf = weights.gguf() != nullptr, .post_norms = d->post_norms, .shared_mlp = d->shared_mlp};
@@ -306,7 +306,7 @@ Model Model::load(io::Weights weights, const LoadOptions& options) {
            ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
     }
     const io::MappedFile mapped = io::map_file(file);
-    configuration.assign(mapped.bytes().begin(), mapped.bytes().end());
+    configuration = mapped.text();
     parts->description = describe_config(configuration, file);
   }
   parts->arithmetic = options.arithmetic;

@@ -66,7 +66,7 @@ std::optional<Given> read_generation_config(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   const io::MappedFile file = io::map_file(path);
-  const Json config = parse_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path);
+  const Json config = parse_json(file.text(), path);
   if (!config.is_object()) fail(ErrorCode::kCorruptData, path, ": not a JSON object");
   const auto number = [&](const char* key) -> std::optional<double> {
     const auto it = config.find(key);

@@ -17,10 +17,6 @@ constexpr uint64_t kMaxTokenId = (1 << 22) - 1;
 // Vocabularies have gaps; a few bytes of JSON may not ask for the table of millions of tokens.
 constexpr uint64_t kMaxSparseId = 1 << 16, kMaxIdsPerToken = 4;
 
-std::string_view as_text(const io::MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 std::string kind_of(const Json& value) {
   if (value.is_string()) return str("'", io::printable(value.get_ref<const std::string&>()), "'");
   if (value.is_null()) return "absent";
@@ -350,8 +346,8 @@ Tokenizer Tokenizer::from_directory(const std::string& directory) {
   const io::MappedFile tokenizer = io::map_file(path("tokenizer.json"));
   const io::MappedFile config = optional("tokenizer_config.json"), generation = optional("generation_config.json");
   const io::MappedFile chat = optional("chat_template.jinja");
-  auto parts = read_parts(as_text(tokenizer), as_text(config), path("tokenizer.json"), as_text(generation));
-  if (!chat.bytes().empty()) parts->chat_template = as_text(chat);
+  auto parts = read_parts(tokenizer.text(), config.text(), path("tokenizer.json"), generation.text());
+  if (!chat.bytes().empty()) parts->chat_template = chat.text();
   return Tokenizer(std::move(parts));
 }
 

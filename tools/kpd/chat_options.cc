@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 2> kOnOff = {"on", "off"};
 
 llm::ChatTemplate from_file(const std::string& path) {
   const io::MappedFile file = io::map_file(path);
-  const std::string source(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const std::string source(file.text());
   try {
     return llm::ChatTemplate::from_source(source);
   } catch (const Error& e) {

@@ -19,7 +19,7 @@ namespace {
 
 std::string read_text(const std::string& path) {
   const io::MappedFile file = map_text(path);
-  return llm::prompt_of_file({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  return llm::prompt_of_file(file.text());
 }
 
 // What stands on the command line alone; the model's path and the prompt are put where they belong.

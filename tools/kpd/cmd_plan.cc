@@ -145,7 +145,7 @@ llm::ModelDescription like_llama(bool large) {
 
 llm::ModelDescription read_config(const std::string& path) {
   const io::MappedFile file = map_input(path);
-  return llm::describe_config({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path);
+  return llm::describe_config(file.text(), path);
 }
 
 Subject read_subject(const PlanArgs& args) {

@@ -18,10 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string_view text_of(const io::MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // PIQA comes as NAME.jsonl and NAME-labels.lst.
 std::string labels_beside(const std::string& data) {
   std::filesystem::path path(data);
@@ -36,7 +32,7 @@ std::vector<llm::TaskItem> read_items(const TaskArgs& args, llm::Task task) {
   const std::string labels = !args.labels.empty() ? args.labels : task == llm::Task::kPiqa ? labels_beside(args.data) : "";
   io::MappedFile label_file;
   if (!labels.empty()) label_file = map_input(labels);
-  return llm::read_task(task, text_of(data), text_of(label_file), args.data, limit);
+  return llm::read_task(task, data.text(), label_file.text(), args.data, limit);
 }
 
 Json to_json(const std::string& model, llm::Task task, const llm::TaskResult& r, const std::string& cache,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace kpd::io {
 
@@ -25,6 +26,7 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
 
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }  // the same bytes
   const std::string& name() const { return name_; }
   // Copies bytes() from `offset` on. With Handle::kKeep a file that has become shorter, or whose disk fails, is Error(kIo) and
   // no signal; without it this is a copy of bytes(). Throws Error(kInvalidArgument) beyond their end. Thread-safe.
