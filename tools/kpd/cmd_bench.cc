@@ -42,11 +42,8 @@ Measured summarize(const std::vector<double>& values) {
 
 class Bench {
  public:
-  Bench(const BenchArgs& args, llm::Model& model, size_t depth, size_t capacity)
-      : model_(model),
-        chunk_(args.model.chunk()),
-        depth_(depth),
-        cache_(as_usage("--kv", [&] { return model.make_cache(args.kv.empty() ? "f16" : args.kv, capacity); })) {}
+  Bench(const BenchArgs& args, llm::Model& model, const std::string& kv, size_t depth, size_t capacity)
+      : model_(model), chunk_(args.model.chunk()), depth_(depth), cache_(model.make_cache(kv, capacity)) {}
 
   // Tokens per second of `prompt` tokens read in chunks, or of `generated` tokens one by one, behind `depth` tokens.
   Measured run(size_t prompt, size_t generated, size_t repetitions) {
@@ -92,10 +89,8 @@ struct Row {
   size_t prompt, generated, depth;
   Measured speed;
 
-  std::string test() const {
-    const std::string name = prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generated);
-    return depth > 0 ? fmt::format("{} @ d{}", name, depth) : name;
-  }
+  std::string name() const { return prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generated); }
+  std::string test() const { return depth > 0 ? fmt::format("{} @ d{}", name(), depth) : name(); }
 };
 
 // GGUF's general.file_type: the mix of formats that the file was made as.
@@ -160,8 +155,7 @@ struct Report {
             {"stddev_ts", row.speed.deviation}};
   }
   std::string text(const Row& row) const {
-    const std::string name = row.prompt > 0 ? fmt::format("pp{}", row.prompt) : fmt::format("tg{}", row.generated);
-    return fmt::format("{:>8} {:>10.2f} +- {:.2f} tokens/s  (depth {}, {} threads)\n", name, row.speed.mean,
+    return fmt::format("{:>8} {:>10.2f} +- {:.2f} tokens/s  (depth {}, {} threads)\n", row.name(), row.speed.mean,
                        row.speed.deviation, row.depth, threads);
   }
   // The columns of llama-bench in markdown; those of --json in csv.
@@ -213,13 +207,14 @@ int run_bench(const BenchArgs& args) {
   if (prompt == 0 && generate == 0) usage("--prompt and --generate are both 0: nothing to measure");
   const Format format = args.common.format();
   const int threads = args.common.threads();
+  const std::string kv = kv_spec(args.kv);
   OpenedModel opened = open_model(path);
-  Report report{path, model_type(opened), args.kv.empty() ? "f16" : args.kv, 0, 0, args.model.chunk(), threads, ""};
+  Report report{path, model_type(opened), kv, 0, 0, args.model.chunk(), threads, ""};
   LoadedModel loaded = load_model(std::move(opened), args.model.arithmetic(llm::Arithmetic::kFast), threads);
   report.size = loaded.model.file_bytes();
   report.parameters = loaded.model.n_parameters();
   report.arithmetic = llm::arithmetic_name(loaded.model.arithmetic());
-  Bench bench(args, loaded.model, depth, depth + std::max(prompt, generate) + 64);
+  Bench bench(args, loaded.model, kv, depth, depth + std::max(prompt, generate) + 64);
   const Table table = report.table();
   if (format != Format::kText) fmt::print("{}", table.head(format));
   for (const auto& [p, g] : {std::pair(prompt, size_t{0}), std::pair(size_t{0}, generate)}) {

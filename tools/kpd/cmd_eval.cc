@@ -34,6 +34,10 @@ struct Configuration {
   llm::EvaluationPlan plan;
 };
 
+double tokens_per_second(const Configuration& c, const llm::Evaluation& e) {
+  return static_cast<double>(e.windows * c.plan.context) / e.seconds;
+}
+
 nlohmann::ordered_json to_json(const Configuration& c, const llm::Evaluation& e, llm::Arithmetic arithmetic, int threads) {
   nlohmann::ordered_json object;
   object["model"] = c.model;
@@ -65,7 +69,7 @@ nlohmann::ordered_json to_json(const Configuration& c, const llm::Evaluation& e,
     object["buckets"].push_back(bucket);
   }
   object["seconds"] = e.seconds;
-  object["tokens_per_s"] = static_cast<double>(e.windows * c.plan.context) / e.seconds;
+  object["tokens_per_s"] = tokens_per_second(c, e);
   return object;
 }
 
@@ -73,8 +77,7 @@ void print_text(const Configuration& c, const llm::Evaluation& e, llm::Arithmeti
   fmt::print("{}  kv {}, {} arithmetic\n  {}\n", c.model, c.plan.cache, llm::arithmetic_name(arithmetic),
              llm::protocol_definition(c.plan.protocol));
   fmt::print("  perplexity {:.4f} +- {:.4f}  ({} windows of {}, {} tokens scored, {:.1f} tokens/s)\n", e.perplexity,
-             e.perplexity_stderr, e.windows, c.plan.context, e.tokens,
-             static_cast<double>(e.windows * c.plan.context) / e.seconds);
+             e.perplexity_stderr, e.windows, c.plan.context, e.tokens, tokens_per_second(c, e));
   if (e.compared) {
     fmt::print("  against the reference ({:.4f}): ln(ppl ratio) {:+.5f}, same top 1 {:.2f} %\n", e.reference_perplexity,
                e.ln_ppl_ratio, 100 * e.same_top1);
@@ -134,7 +137,7 @@ std::vector<Cell> table_row(const Configuration& c, const llm::Evaluation& e, ll
     row.push_back(fixed_cell(e.ln_ppl_ratio, 5));
   }
   row.push_back(fixed_cell(e.seconds, 2));
-  row.push_back(fixed_cell(static_cast<double>(e.windows * c.plan.context) / e.seconds, 1));
+  row.push_back(fixed_cell(tokens_per_second(c, e), 1));
   return row;
 }
 
@@ -177,7 +180,7 @@ int run_eval(const EvalArgs& args) {
   const Format format = args.common.format();
   const Table table = make_table(!args.reference.empty());
   const io::MappedFile file = map_text(args.text);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const std::string_view text = file.text();
   std::optional<LoadedModel> reference;
   if (!args.reference.empty()) reference = load_model(args.reference, llm::Arithmetic::kExact, threads);
   std::optional<LoadedModel> loaded;

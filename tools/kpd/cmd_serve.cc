@@ -38,9 +38,8 @@ llm::SchedulerOptions scheduler_options(const ServeArgs& args) {
   o.n_slots = parse_count("--parallel", args.parallel.empty() ? "4" : args.parallel, 1, 256);
   o.max_queue = parse_count("--max-queue", args.max_queue.empty() ? "256" : args.max_queue, 0, 1 << 16);
   o.chunk = args.model.chunk();
-  o.cache = args.kv.empty() ? "f16" : args.kv;
+  o.cache = kv_spec(args.kv);
   o.kept_bytes = parse_count("--cache-ram", args.cache_ram.empty() ? "1024" : args.cache_ram, 0, uint64_t{1} << 24) << 20;
-  as_usage("--kv", [&] { return llm::make_cache(o.cache, {}, 1, 1); });
   return o;
 }
 
@@ -54,9 +53,6 @@ std::string model_name(const ServeArgs& args) {
   if (!path.has_filename()) path = path.parent_path();
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
 }
-
-// An address as it stands in a URL.
-std::string in_url(const std::string& host) { return host.find(':') == std::string::npos ? host : "[" + host + "]"; }
 
 // Runs `work` on a thread of its own, so that Ctrl-C and SIGTERM end the program while it goes on: it has nothing to tidy up.
 template <class Work>
@@ -102,10 +98,8 @@ std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& opti
     say("note: no chat: {}\n", e.what());
   }
   LoadedModel loaded = load_model(std::move(opened), args.model.arithmetic(llm::Arithmetic::kFast), threads);
-  const size_t trained = loaded.model.description().max_context;
-  if (options.context == 0) options.context = std::min<size_t>(trained, 8192);
-  if (options.context > trained)
-    say("note: --ctx {} is more than the {} that the model was trained for\n", options.context, trained);
+  options.context = context_or_default(options.context, loaded.model.description());
+  note_long_context(options.context, loaded.model.description());
   auto serving = std::make_unique<Serving>(std::move(loaded), options);
   serving->sampling = std::move(sampling);
   serving->service.chat = std::move(chat);

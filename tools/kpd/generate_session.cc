@@ -92,14 +92,12 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   const bool to_the_end = args.max_tokens == "-1";  // as llama.cpp has it: until the model ends it or the context is full
   const size_t asked_tokens =
       args.max_tokens.empty() || to_the_end ? 0 : parse_count("--max-tokens", args.max_tokens, 1, 1 << 24);
-  const std::string kv = args.kv.empty() ? "f16" : args.kv;
-  as_usage("--kv", [&] { return llm::make_cache(kv, {}, 64, 1); });
+  kv_ = kv_spec(args.kv);
   static_cast<void>(as_usage("sampling", [&] { return args.sampling.over({.temperature = 1}); }));
 
   opened_ = open_model(args.path);
   if (args.chat) template_ = choose_template(args.templates, opened_->tokenizer);
-  const size_t trained = opened_->description.max_context;
-  options_.context = asked != 0 ? asked : std::min<size_t>(trained, 8192);
+  options_.context = context_or_default(asked, opened_->description);
   // A conversation's answer is stopped by who reads it; one that goes into a file has to end by itself.
   to_the_end_ = asked_tokens == 0 && (conversation || to_the_end);
   options_.max_tokens = to_the_end_ ? options_.context : asked_tokens != 0 ? asked_tokens : 256;
@@ -109,15 +107,12 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
 }
 
 void Session::load() {
-  const std::string kv = args_.kv.empty() ? "f16" : args_.kv;
-  const size_t trained = opened_->description.max_context;
   fmt::print(stderr, "{}\n", sampling_line_);
-  if (options_.context > trained)
-    fmt::print(stderr, "note: --ctx {} is more than the {} that the model was trained for\n", options_.context, trained);
+  note_long_context(options_.context, opened_->description);
   loaded_ = load_model(std::move(*opened_), args_.model.arithmetic(llm::Arithmetic::kFast), args_.common.threads());
   opened_.reset();
-  cache_ = loaded_->model.make_cache(kv, options_.context);
-  fmt::print(stderr, "cache of keys and values: {}, {} tokens, {} when full\n", kv, options_.context,
+  cache_ = loaded_->model.make_cache(kv_, options_.context);
+  fmt::print(stderr, "cache of keys and values: {}, {} tokens, {} when full\n", kv_, options_.context,
              binary_size(cache_->capacity_bytes()));
   // Answers go on from one another: the cache keeps what the first of them rotated.
   if (conversation_) loaded_->model.set_planned_context(options_.context);

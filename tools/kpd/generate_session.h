@@ -64,7 +64,7 @@ class Session {
   std::unique_ptr<llm::KvCache> cache_;
   std::vector<llm::TokenId> held_;  // of the sequence in the cache
   uint64_t next_draw_ = 0;          // the first random number that no answer has drawn yet
-  std::string sampling_line_;
+  std::string sampling_line_, kv_;
   const bool conversation_;
   bool to_the_end_ = false;  // an answer's tokens have no limit but the context
   bool stdout_failed_ = false;

@@ -9,18 +9,13 @@ namespace {
 
 constexpr size_t kReadBytes = 16384;
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower(c); });
-  return out;
-}
+char lower_char(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool is_token(std::string_view text) {
   constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
   const auto allowed = [&](char c) {
-    return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') || kOthers.find(c) != std::string_view::npos;
+    return (c >= '0' && c <= '9') || (lower_char(c) >= 'a' && lower_char(c) <= 'z') ||
+           kOthers.find(c) != std::string_view::npos;
   };
   return !text.empty() && std::all_of(text.begin(), text.end(), allowed);
 }
@@ -80,6 +75,12 @@ void use_authority(RawRequest& request) {
 }
 
 }  // namespace
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower_char(c); });
+  return out;
+}
 
 RawRequest RequestReader::next() {
   frame_left_ = kFrameBytes;

@@ -1,5 +1,6 @@
 #include "model_options.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <filesystem>
@@ -114,6 +115,21 @@ LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threa
 
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads) {
   return load_model(open_model(path), arithmetic, threads);
+}
+
+std::string kv_spec(const std::string& given) {
+  std::string spec = given.empty() ? "f16" : given;
+  as_usage("--kv", [&] { return llm::make_cache(spec, {}, 64, 1); });
+  return spec;
+}
+
+size_t context_or_default(size_t given, const llm::ModelDescription& description) {
+  return given != 0 ? given : std::min<size_t>(description.max_context, 8192);
+}
+
+void note_long_context(size_t context, const llm::ModelDescription& description) {
+  if (context > description.max_context)
+    say("note: --ctx {} is more than the {} that the model was trained for\n", context, description.max_context);
 }
 
 std::string binary_size(uint64_t bytes) {

@@ -58,6 +58,12 @@ OpenedModel open_model(const std::string& path);
 LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads);
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads);
 
+// --kv, f16 where it is not given. Throws UsageError for what is no cache.
+std::string kv_spec(const std::string& given);
+// --ctx (0: not given) where all of the model's is too much: then at most 8192.
+size_t context_or_default(size_t given, const llm::ModelDescription& description);
+void note_long_context(size_t context, const llm::ModelDescription& description);
+
 // "12.5 MiB", "3.42 GiB".
 std::string binary_size(uint64_t bytes);
 

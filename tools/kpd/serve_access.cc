@@ -11,8 +11,6 @@
 namespace kpd::tool {
 namespace {
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 // What a client can put into a header as it is.
 void check_key(const std::string& key, const char* where) {
   const auto visible = [](char c) { return c > ' ' && c < 0x7F; };
@@ -25,7 +23,7 @@ void read_key_file(const std::string& path, std::vector<std::string>& keys) {
   constexpr size_t kMaxBytes = 1 << 20;
   const io::MappedFile file = io::map_file(path);
   if (file.bytes().size() > kMaxBytes) usage("--api-key-file: ", path, " has more than ", kMaxBytes, " bytes");
-  const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const std::string text(file.text());
   const size_t before = keys.size();
   for (std::string line : split(text, '\n')) {
     if (line.ends_with('\r')) line.pop_back();
@@ -54,10 +52,12 @@ std::vector<std::string> read_keys(const AccessOptions& options) {
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
+std::string in_url(const std::string& host) { return host.find(':') == std::string::npos ? host : "[" + host + "]"; }
+
 std::vector<std::string> host_names(const std::string& host, const std::vector<std::string>& allowed) {
   if (!is_loopback(host) && allowed.empty()) return {};
   std::vector<std::string> names{"localhost", "127.0.0.1", "[::1]"};
-  names.push_back(host_name(host.find(':') == std::string::npos ? host : "[" + host + "]"));
+  names.push_back(host_name(in_url(host)));
   for (std::string name : allowed) {
     if (std::count(name.begin(), name.end(), ':') > 1 && !name.starts_with('[')) name = "[" + name + "]";
     if (name.empty() || name.find_first_of("/@ ") != std::string::npos || host_name(name).size() != name.size())
@@ -69,7 +69,7 @@ std::vector<std::string> host_names(const std::string& host, const std::vector<s
 
 std::vector<std::string> read_origins(const std::vector<std::string>& given) {
   std::vector<std::string> origins;
-  for (std::string origin : given) {
+  for (const std::string& origin : given) {
     const size_t scheme = origin.find("://");
     const bool is_site = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
                          origin.find_first_of("/?#@ ,", scheme + 3) == std::string::npos;
@@ -77,8 +77,7 @@ std::vector<std::string> read_origins(const std::vector<std::string>& given) {
       usage("--cors-origin: expected a site as https://chat.example or http://localhost:3000, without a path, or *, not '",
             origin, "'");
     // Browsers write schemes and names in lower case.
-    std::transform(origin.begin(), origin.end(), origin.begin(), [](char c) { return lower(c); });
-    origins.push_back(std::move(origin));
+    origins.push_back(lower(origin));
   }
   return origins;
 }

@@ -20,6 +20,9 @@ std::vector<std::string> read_keys(const AccessOptions& options);
 
 bool is_loopback(const std::string& host);
 
+// An address as it stands in a URL.
+std::string in_url(const std::string& host);
+
 // What requests may call a server on `host`. One that all the network can reach has names that it does not know: empty.
 std::vector<std::string> host_names(const std::string& host, const std::vector<std::string>& allowed);
 

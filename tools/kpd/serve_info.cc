@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "http_request.h"
 #include "kpd/base/error.h"
 #include "serve_openai.h"
 
@@ -149,10 +150,9 @@ bool equal_in_constant_time(std::string_view given, const std::string& key) {
 bool authorized(const Service& service, const std::string& authorization) {
   if (service.api_keys.empty()) return true;
   constexpr std::string_view kScheme = "bearer";  // schemes are case-insensitive (RFC 9110, 11.1)
-  const auto equal = [](char wanted, char c) { return wanted == (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); };
   const size_t space = authorization.find(' '), first = authorization.find_first_not_of(' ', space);
-  if (space != kScheme.size() || first == std::string::npos) return false;
-  if (!std::equal(kScheme.begin(), kScheme.end(), authorization.begin(), equal)) return false;
+  if (first == std::string::npos) return false;
+  if (lower(authorization.substr(0, space)) != kScheme) return false;
   const std::string_view given = std::string_view(authorization).substr(first);
   bool found = false;
   for (const std::string& key : service.api_keys) found |= equal_in_constant_time(given, key);
