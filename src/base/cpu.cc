@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "kpd/base/ascii.h"
 #include "kpd/base/error.h"
 
 namespace kpd {
@@ -20,14 +21,6 @@ enum Choice : int { kUndecided = 0, kHighway = 1, kScalar = 2 };
 std::atomic<int> g_choice{kUndecided};
 int64_t g_target = 0;  // of Highway; meaningful if g_choice is kHighway
 std::mutex g_mutex;    // guards changes of both
-
-std::string lower(const char* name) {
-  std::string out(name);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 // Best first: a lower bit is a better target. base/targets.h makes HWY_TARGETS the same here and in every kernel. Targets
 // without vectors are left out, kernels use our scalar reference there. Asked once, before any is forced, because forcing
@@ -47,7 +40,7 @@ void choose(const std::string& name, const char* source) {
     return;
   }
   for (const int64_t target : targets()) {
-    if (lower(hwy::TargetName(target)) != name) continue;
+    if (ascii_lower(hwy::TargetName(target)) != name) continue;
     hwy::SetSupportedTargetsForTest(target);
     // Dispatch tables index by this mask, which is otherwise updated only by the very first dispatched call.
     hwy::GetChosenTarget().Update(target);
@@ -82,7 +75,7 @@ int choice() {
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;
-  for (const int64_t target : targets()) names.push_back(lower(hwy::TargetName(target)));
+  for (const int64_t target : targets()) names.push_back(ascii_lower(hwy::TargetName(target)));
   names.push_back("scalar");
   return names;
 }
@@ -90,7 +83,7 @@ std::vector<std::string> available_isas() {
 std::string active_isa() {
   if (choice() == kScalar) return "scalar";
   const std::lock_guard lock(g_mutex);
-  return lower(hwy::TargetName(g_target));
+  return ascii_lower(hwy::TargetName(g_target));
 }
 
 void set_isa(const std::string& name) {

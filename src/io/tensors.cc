@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kpd/base/ascii.h"
 #include "kpd/base/error.h"
 #include "kpd/io/npy.h"
 #include "io/saving.h"
@@ -21,11 +22,7 @@ std::string extension_of(const std::string& path) {
   const size_t dot = path.rfind('.');
   const size_t slash = path.rfind('/');
   if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) return "";
-  std::string extension = path.substr(dot);
-  for (char& c : extension) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return extension;
+  return ascii_lower(path.substr(dot));
 }
 
 bool format_by_extension(const std::string& path, TensorFormat& format) {

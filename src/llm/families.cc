@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "kpd/base/ascii.h"
 #include "kpd/base/error.h"
 #include "kpd/llm/tokenizer.h"
 
@@ -222,14 +223,6 @@ constexpr std::array<LeftOut, 39> kLeftOut = {{
     {"qwen3vl", "a model for images and text whose text half kpd does not know"},
 }};
 
-std::string lower(std::string_view text) {
-  std::string low(text);
-  for (char& c : low) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return low;
-}
-
 const Family& find_family(std::string_view architecture, std::string_view file, const char* Family::*name) {
   std::string known;
   for (const Family& family : kFamilies) {
@@ -238,7 +231,7 @@ const Family& find_family(std::string_view architecture, std::string_view file, 
     if (architecture == candidate) return family;
     known += str(known.empty() ? "" : ", ", candidate);
   }
-  const std::string low = lower(architecture.substr(0, 80));
+  const std::string low = ascii_lower(architecture.substr(0, 80));
   for (const LeftOut& other : kLeftOut) {
     if (low.find(other.part) != std::string::npos) {
       fail(ErrorCode::kUnsupported, file, ": ", architecture.substr(0, 80), " is ", other.what, "; kpd reads ", known);

@@ -3,6 +3,7 @@
 // expression.
 #include "llm/pattern.h"
 
+#include "kpd/base/ascii.h"
 #include "llm/regex.h"
 #include "llm/unicode.h"
 
@@ -62,7 +63,7 @@ class WordCutter {
     if (text_[at] != '\'' || at + 1 == text_.size()) return at;
     const auto letter = [&](size_t i) {
       const char c = i < text_.size() ? text_[i] : '\0';
-      return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+      return any_case ? ascii_lower(c) : c;
     };
     const char a = letter(at + 1), b = letter(at + 2);
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return at + 2;

@@ -9,6 +9,7 @@
 #include "codec_options.h"
 #include "commands.h"
 #include "files.h"
+#include "kpd/base/ascii.h"
 #include "kpd/gradient/aggregate.h"
 #include "mean.h"
 #include "progress.h"
@@ -30,8 +31,7 @@ struct MeanArgs {
 
 // "1Gbit", "100Mbit/s": gigabytes a second.
 double parse_link(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string lower = ascii_lower(text);
   if (lower.ends_with("/s")) lower.resize(lower.size() - 2);
   constexpr std::pair<std::string_view, double> kUnits[] = {{"kbit", 1e-6}, {"mbit", 1e-3}, {"gbit", 1}, {"tbit", 1e3}};
   for (const auto& [unit, gbit] : kUnits) {

@@ -38,7 +38,8 @@ gradient::CodecPolicy parse_one_codec(std::span<const std::string> texts) {
 }
 
 void note_idle_patterns(const gradient::CodecPolicy& policy, const gradient::Manifest& manifest) {
-  for (const auto& [pattern, codec] : policy.by_name) {
+  for (const auto& [pattern, given] : policy.by_name) {
+    const gradient::Codec& codec = given;  // clang 14 lets no lambda refer to the binding itself
     const bool used = std::any_of(manifest.begin(), manifest.end(),
                                   [&](const gradient::TensorInfo& tensor) { return &policy.of(tensor.name) == &codec; });
     if (used) continue;

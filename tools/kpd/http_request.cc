@@ -4,17 +4,17 @@
 #include <array>
 #include <charconv>
 
+#include "kpd/base/ascii.h"
+
 namespace kpd::tool {
 namespace {
 
 constexpr size_t kReadBytes = 16384;
 
-char lower_char(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 bool is_token(std::string_view text) {
   constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
   const auto allowed = [&](char c) {
-    return (c >= '0' && c <= '9') || (lower_char(c) >= 'a' && lower_char(c) <= 'z') ||
+    return (c >= '0' && c <= '9') || (ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z') ||
            kOthers.find(c) != std::string_view::npos;
   };
   return !text.empty() && std::all_of(text.begin(), text.end(), allowed);
@@ -35,7 +35,7 @@ std::string_view trim(std::string_view text) {
 bool lists(std::string_view list, std::string_view word) {
   while (!list.empty()) {
     const size_t comma = std::min(list.find(','), list.size());
-    if (lower(trim(list.substr(0, comma))) == word) return true;
+    if (ascii_lower(trim(list.substr(0, comma))) == word) return true;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return false;
@@ -75,12 +75,6 @@ void use_authority(RawRequest& request) {
 }
 
 }  // namespace
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower_char(c); });
-  return out;
-}
 
 RawRequest RequestReader::next() {
   frame_left_ = kFrameBytes;
@@ -145,7 +139,7 @@ void RequestReader::read_fields(Fields& fields) {
     // A space before the colon and a line that goes on with the field before are understood differently by others.
     if (colon == std::string::npos || !is_token(std::string_view(text).substr(0, colon)))
       throw HttpError(400, "not a valid field in the head of the request");
-    const std::string name = lower(std::string_view(text).substr(0, colon));
+    const std::string name = ascii_lower(std::string_view(text).substr(0, colon));
     if (std::find(kWanted.begin(), kWanted.end(), name) == kWanted.end()) continue;
     const std::string_view value = trim(std::string_view(text).substr(colon + 1));
     const auto [it, is_new] = fields.emplace(name, value);
@@ -163,9 +157,10 @@ void RequestReader::read_body(const Fields& fields, RawRequest& request) {
   const std::string *encoding = get("content-encoding"), *transfer = get("transfer-encoding"), *length = get("content-length"),
                     *expect = get("expect");
   if (transfer != nullptr && length != nullptr) throw HttpError(400, "Transfer-Encoding and Content-Length together");
-  if (transfer != nullptr && lower(*transfer) != "chunked") throw HttpError(400, "no Transfer-Encoding but chunked is known");
+  if (transfer != nullptr && ascii_lower(*transfer) != "chunked")
+    throw HttpError(400, "no Transfer-Encoding but chunked is known");
   // What it unpacks to is not bounded by what arrives.
-  if (encoding != nullptr && lower(*encoding) != "identity")
+  if (encoding != nullptr && ascii_lower(*encoding) != "identity")
     throw HttpError(415, "bodies with a Content-Encoding are not taken");
   size_t n = 0;
   if (length != nullptr && !parse_size(*length, 10, n)) throw HttpError(400, "not a valid Content-Length");
@@ -173,7 +168,7 @@ void RequestReader::read_body(const Fields& fields, RawRequest& request) {
   if (transfer == nullptr && n == 0) return;  // neither: there is no body (RFC 9112, 6.3)
   if (request.method == "GET" || request.method == "HEAD") throw HttpError(400, "a " + request.method + " request has no body");
   if (expect != nullptr && !request.old) {
-    if (lower(*expect) != "100-continue") throw HttpError(417, "nothing but 100-continue can be expected");
+    if (ascii_lower(*expect) != "100-continue") throw HttpError(417, "nothing but 100-continue can be expected");
     if (!has_bytes()) go_on_();
   }
   if (transfer != nullptr) {
@@ -210,7 +205,7 @@ void RequestReader::read_chunks(std::string& body) {
 std::string host_name(std::string_view authority) {
   const size_t bracket = authority.find(']');
   const size_t colon = authority.find(':', bracket == std::string_view::npos ? 0 : bracket);
-  return lower(authority.substr(0, colon));
+  return ascii_lower(authority.substr(0, colon));
 }
 
 }  // namespace kpd::tool

@@ -65,9 +65,6 @@ class RequestReader {
   bool in_head_ = true, begun_ = false;
 };
 
-// In lower case, as ASCII.
-std::string lower(std::string_view text);
-
 // The host of an authority in lower case, without the port: "[::1]:80" gives "[::1]".
 std::string host_name(std::string_view authority);
 

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "http_request.h"
+#include "kpd/base/ascii.h"
 #include "kpd/io/file.h"
 
 namespace kpd::tool {
@@ -77,7 +78,7 @@ std::vector<std::string> read_origins(const std::vector<std::string>& given) {
       usage("--cors-origin: expected a site as https://chat.example or http://localhost:3000, without a path, or *, not '",
             origin, "'");
     // Browsers write schemes and names in lower case.
-    origins.push_back(lower(origin));
+    origins.push_back(ascii_lower(origin));
   }
   return origins;
 }

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "http_request.h"
+#include "kpd/base/ascii.h"
 #include "kpd/base/error.h"
 #include "serve_openai.h"
 
@@ -152,7 +152,7 @@ bool authorized(const Service& service, const std::string& authorization) {
   constexpr std::string_view kScheme = "bearer";  // schemes are case-insensitive (RFC 9110, 11.1)
   const size_t space = authorization.find(' '), first = authorization.find_first_not_of(' ', space);
   if (first == std::string::npos) return false;
-  if (lower(authorization.substr(0, space)) != kScheme) return false;
+  if (ascii_lower(authorization.substr(0, space)) != kScheme) return false;
   const std::string_view given = std::string_view(authorization).substr(first);
   bool found = false;
   for (const std::string& key : service.api_keys) found |= equal_in_constant_time(given, key);
