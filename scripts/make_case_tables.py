@@ -7,17 +7,9 @@ the case of a text or write its repr().
 import sys
 import unicodedata
 
+from character_ranges import ranges
+
 CHARS = [c for c in range(0x80, 0x110000) if not 0xD800 <= c < 0xE000]
-
-
-def ranges(chars):
-    out = []
-    for c in chars:
-        if out and out[-1][1] == c - 1:
-            out[-1][1] = c
-        else:
-            out.append([c, c])
-    return out
 
 
 def runs(mapping):

@@ -11,6 +11,7 @@ import sys
 import unicodedata
 
 import tokenizers
+from character_ranges import ranges
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 CHARS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -45,16 +46,6 @@ def combining_class(c):
         return 0
     text = chr(c) + "\u0334" if value > 1 else "\u0345" + chr(c)
     return value if NFD.normalize_str(text) != text else 0
-
-
-def ranges(chars):
-    out = []
-    for c in chars:
-        if out and out[-1][1] == c - 1:
-            out[-1][1] = c
-        else:
-            out.append([c, c])
-    return out
 
 
 def braced(value):
