@@ -11,7 +11,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   try {
     const kpd::llm::ModelDescription d = kpd::llm::describe_config(input, "config.json");
-    if (d.layers.size() != d.n_layers || d.n_heads % d.n_kv_heads != 0 || d.ropes.empty()) __builtin_trap();
+    if (d.layers.empty() || d.ropes.empty()) __builtin_trap();
+    for (const auto& layer : d.layers) {
+      if (layer.n_heads % layer.n_kv_heads != 0 || layer.source >= d.n_file_layers) __builtin_trap();
+    }
     if (d.temperature_scale != 0 && d.temperature_length == 0) __builtin_trap();
     for (const kpd::llm::LayerDescription& layer : d.layers) {
       if (layer.rope >= static_cast<int>(d.ropes.size())) __builtin_trap();

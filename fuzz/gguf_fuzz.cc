@@ -80,7 +80,10 @@ void describe([[maybe_unused]] const GgufFile& file) {
 #ifdef KPD_FUZZ_LLM
   try {
     const kpd::llm::ModelDescription d = kpd::llm::describe_gguf(file.metadata);
-    if (d.layers.size() != d.n_layers || d.n_heads % d.n_kv_heads != 0 || d.ropes.empty()) __builtin_trap();
+    if (d.layers.empty() || d.ropes.empty()) __builtin_trap();
+    for (const auto& layer : d.layers) {
+      if (layer.n_heads % layer.n_kv_heads != 0 || layer.source >= d.n_file_layers) __builtin_trap();
+    }
     if (d.temperature_scale != 0 && d.temperature_length == 0) __builtin_trap();
   } catch (const kpd::Error&) {
   }

@@ -44,7 +44,9 @@ void read_longrope(const ConfigObject& scaling, size_t max_context, RopeDescript
 }
 
 // One rope from `scaling` (rope_scaling, rope_parameters or a part of it), null for none; `top` is the whole model.
-RopeDescription read_rope(const ConfigObject& top, const ConfigObject* scaling, double theta, const ModelDescription& d) {
+// `head` is the width of a query's head.
+RopeDescription read_rope(const ConfigObject& top, const ConfigObject* scaling, double theta, size_t head,
+                          const ModelDescription& d) {
   RopeDescription rope;
   rope.theta = scaling != nullptr ? scaling->real("rope_theta", theta) : theta;
   double part = top.real("partial_rotary_factor", 1);
@@ -52,7 +54,7 @@ RopeDescription read_rope(const ConfigObject& top, const ConfigObject* scaling, 
   if (!(part > 0) || part > 1)
     (scaling != nullptr && scaling->has("partial_rotary_factor") ? *scaling : top)
         .wrong("partial_rotary_factor", "more than 0, at most 1");
-  rope.n_rotated = static_cast<size_t>(static_cast<double>(d.head_dim) * part);
+  rope.n_rotated = static_cast<size_t>(static_cast<double>(head) * part);
   if (scaling == nullptr) return rope;
   // transformers reads those of the type and passes over the others; attn_factor is another program's.
   scaling->known({"factor", "original_max_position_embeddings", "attention_factor", "attn_factor", "beta_fast", "beta_slow",
@@ -88,12 +90,12 @@ void read_temperature(const ConfigObject& scaling, const Family& family, ModelDe
 }
 
 // The rotation of the layers with a window, of families that have one for them.
-RopeDescription read_local_rope(const ConfigObject& top, double theta, const ModelDescription& d) {
-  return read_rope(top, nullptr, d.family == "gemma3" ? top.real("rope_local_base_freq", 1e4) : theta, d);
+RopeDescription read_local_rope(const ConfigObject& top, double theta, size_t head, const ModelDescription& d) {
+  return read_rope(top, nullptr, d.family == "gemma3" ? top.real("rope_local_base_freq", 1e4) : theta, head, d);
 }
 
 // Rope 0 is that of full attention, rope 1, if there is one, that of the layers with a window.
-void read_ropes(const ConfigObject& top, const Family& family, ModelDescription& d) {
+void read_ropes(const ConfigObject& top, const Family& family, size_t head, ModelDescription& d) {
   top.known({"original_max_position_embeddings", "rope_local_base_freq"});
   const double theta = top.real("rope_theta", family.defaults.theta);
   const char* key = top.filled("rope_scaling") ? "rope_scaling" : "rope_parameters";
@@ -101,34 +103,34 @@ void read_ropes(const ConfigObject& top, const Family& family, ModelDescription&
     const io::Json usual = *family.defaults.rope != 0 ? io::Json::parse(family.defaults.rope) : io::Json();
     std::set<std::string> asked;
     const ConfigObject scaling(usual, top.file(), asked);
-    d.ropes.push_back(read_rope(top, usual.is_null() ? nullptr : &scaling, theta, d));
+    d.ropes.push_back(read_rope(top, usual.is_null() ? nullptr : &scaling, theta, head, d));
     if (!usual.is_null()) read_temperature(scaling, family, d);
   } else if (top.holds_objects(key)) {
     const ConfigObject parts = top.object(key);
     for (const char* part_key : {"full_attention", "sliding_attention"}) {
       if (parts.has(part_key)) {
         const ConfigObject part = parts.object(part_key);
-        d.ropes.push_back(read_rope(top, &part, theta, d));
+        d.ropes.push_back(read_rope(top, &part, theta, head, d));
       } else if (!family.two_ropes) {
         parts.missing(part_key, "an object");
       } else {
-        d.ropes.push_back(d.ropes.empty() ? read_rope(top, nullptr, theta, d) : read_local_rope(top, theta, d));
+        d.ropes.push_back(d.ropes.empty() ? read_rope(top, nullptr, theta, head, d) : read_local_rope(top, theta, head, d));
       }
     }
   } else {
     const ConfigObject scaling = top.object(key);
-    d.ropes.push_back(read_rope(top, &scaling, theta, d));
+    d.ropes.push_back(read_rope(top, &scaling, theta, head, d));
     read_temperature(scaling, family, d);
   }
-  if (family.two_ropes && d.ropes.size() == 1) d.ropes.push_back(read_local_rope(top, theta, d));
+  if (family.two_ropes && d.ropes.size() == 1) d.ropes.push_back(read_local_rope(top, theta, head, d));
   for (LayerDescription& layer : d.layers) {
     if (layer.rope >= 0) layer.rope = layer.window != 0 && d.ropes.size() > 1 ? 1 : 0;
   }
 }
 
 void read_layer_types(const ConfigObject& top, size_t window, ModelDescription& d) {
-  const io::Json& types = top.list("layer_types", d.n_layers);
-  for (size_t i = 0; i < d.n_layers; ++i) {
+  const io::Json& types = top.list("layer_types", d.layers.size());
+  for (size_t i = 0; i < d.layers.size(); ++i) {
     if (!types[i].is_string()) top.wrong("layer_types", "a list of texts");
     const auto& type = types[i].get_ref<const std::string&>();
     const bool sliding = type == "sliding_attention";
@@ -162,13 +164,13 @@ void read_unrotated(const ConfigObject& top, const Family& family, ModelDescript
   const size_t interval = top.size("no_rope_layer_interval", 4);
   if (interval == 0) top.wrong("no_rope_layer_interval", "more than 0");
   if (top.has("no_rope_layers")) {
-    const io::Json& list = top.list("no_rope_layers", d.n_layers);
-    for (size_t i = 0; i < d.n_layers; ++i) {
+    const io::Json& list = top.list("no_rope_layers", d.layers.size());
+    for (size_t i = 0; i < d.layers.size(); ++i) {
       if (list[i] == 0) d.layers[i].rope = -1;
     }
     return;
   }
-  for (size_t i = interval - 1; i < d.n_layers; i += interval) d.layers[i].rope = -1;
+  for (size_t i = interval - 1; i < d.layers.size(); i += interval) d.layers[i].rope = -1;
 }
 
 void read_activation(const ConfigObject& top, ModelDescription& d) {
@@ -190,11 +192,11 @@ float read_softcap(const ConfigObject& top, const char* key, double usual) {
   return static_cast<float>(top.mentions(key) ? top.real(key, 0) : usual);
 }
 
-void read_attention(const ConfigObject& top, const Family& family, ModelDescription& d) {
+void read_attention(const ConfigObject& top, const Family& family, size_t head, ModelDescription& d) {
   const bool bias = top.boolean("attention_bias", false);
   if (!d.qkv_bias) d.qkv_bias = d.o_bias = bias;
   d.mlp_bias = top.boolean("mlp_bias", false);
-  const double usual = family.defaults.query_scalar != 0 ? family.defaults.query_scalar : static_cast<double>(d.head_dim);
+  const double usual = family.defaults.query_scalar != 0 ? family.defaults.query_scalar : static_cast<double>(head);
   const double divisor = top.real("query_pre_attn_scalar", usual);
   if (!(divisor > 0)) top.wrong("query_pre_attn_scalar", "more than 0");
   d.attention_scale = static_cast<float>(1.0 / std::sqrt(divisor));
@@ -223,24 +225,28 @@ void read_experts(const ConfigObject& top, const Family& family) {
   for (const char* key : {"num_experts", "n_routed_experts", "moe_num_experts"}) refuse_experts(top.size(key, 0), top.file());
 }
 
-void read_sizes(const ConfigObject& top, const Family& family, bool text_half, ModelDescription& d) {
+// Gives the layer that all of them are like.
+LayerDescription read_sizes(const ConfigObject& top, const Family& family, bool text_half, ModelDescription& d) {
   const FamilyDefaults& usual = family.defaults;
   const auto size = [&](const char* key, size_t otherwise) {
     return text_half && otherwise != 0 ? top.size(key, otherwise) : top.size(key);
   };
-  d.n_layers = size("num_hidden_layers", usual.n_layers);
-  if (d.n_layers > 4096) top.wrong("num_hidden_layers", "at most 4096");
-  d.layers.resize(d.n_layers);
+  const size_t n_layers = size("num_hidden_layers", usual.n_layers);
+  if (n_layers > 4096) top.wrong("num_hidden_layers", "at most 4096");
   d.d_model = size("hidden_size", usual.d_model);
-  d.n_heads = size("num_attention_heads", usual.n_heads);
-  if (d.n_heads == 0) top.wrong("num_attention_heads", "more than 0");
-  d.n_kv_heads = top.size("num_key_value_heads", text_half && usual.n_kv_heads != 0 ? usual.n_kv_heads : d.n_heads);
-  d.head_dim = top.size("head_dim", usual.head_dim != 0 ? usual.head_dim : d.d_model / d.n_heads);
-  d.d_ff = size("intermediate_size", usual.d_ff);
-  if (family.shared_mlp) d.d_ff = top.size("shared_intermediate_size");
+  LayerDescription layer;
+  layer.n_heads = size("num_attention_heads", usual.n_heads);
+  if (layer.n_heads == 0) top.wrong("num_attention_heads", "more than 0");
+  layer.n_kv_heads = top.size("num_key_value_heads", text_half && usual.n_kv_heads != 0 ? usual.n_kv_heads : layer.n_heads);
+  layer.key_dim = top.size("head_dim", usual.head_dim != 0 ? usual.head_dim : d.d_model / layer.n_heads);
+  layer.value_dim = layer.key_dim;
+  layer.d_ff = size("intermediate_size", usual.d_ff);
+  if (family.shared_mlp) layer.d_ff = top.size("shared_intermediate_size");
+  set_layers(d, n_layers, layer);
   d.n_vocabulary = size("vocab_size", usual.n_vocabulary);
   d.max_context = top.size("max_position_embeddings", usual.context);
   d.norm_eps = static_cast<float>(top.real("rms_norm_eps", usual.norm_eps));
+  return layer;
 }
 
 // All but the heads' being tied.
@@ -250,12 +256,12 @@ ModelDescription read_model(const ConfigObject& top, const Family& family, bool 
   ModelDescription d = describe_family(family);
   d.shared_mlp = family.shared_mlp;
   d.text_half = text_half;
-  read_sizes(top, family, text_half, d);
-  read_attention(top, family, d);
+  const size_t head = read_sizes(top, family, text_half, d).key_dim;
+  read_attention(top, family, head, d);
   read_activation(top, d);
   read_unrotated(top, family, d);
   read_windows(top, family, d);
-  read_ropes(top, family, d);
+  read_ropes(top, family, head, d);
   return d;
 }
 

@@ -83,11 +83,11 @@ void read_yarn(const Keys& keys, RopeDescription& rope) {
   rope.attention_factor *= given != 0 && !undoes ? given : usual;
 }
 
-RopeDescription read_rope(const Keys& keys, const Family& family, const ModelDescription& d) {
+RopeDescription read_rope(const Keys& keys, const Family& family, size_t head, const ModelDescription& d) {
   RopeDescription rope;
   // Ollama's files of Gemma 3 have names of their own for its two bases.
   rope.theta = keys.real("rope.freq_base", keys.real("rope.global.freq_base", d.family == "gemma3" ? 1e6 : 1e4));
-  rope.n_rotated = keys.size("rope.dimension_count", d.head_dim);
+  rope.n_rotated = keys.size("rope.dimension_count", head);
   // Where a file names no type, llama.cpp takes it for linear.
   const std::string type = keys.text("rope.scaling.type", "linear");
   if (type == "none") {
@@ -114,9 +114,10 @@ RopeDescription read_rope(const Keys& keys, const Family& family, const ModelDes
 }
 
 // The largest model of both Gemma families scales by the width per head instead of the head's width.
-double gemma_scale(const ModelDescription& d) {
-  const bool largest = (d.family == "gemma2" && d.n_layers == 46) || (d.family == "gemma3" && d.n_layers == 62);
-  return 1.0 / std::sqrt(static_cast<double>(largest ? d.d_model / d.n_heads : d.head_dim));
+double gemma_scale(const LayerDescription& layer, const ModelDescription& d) {
+  const size_t n_layers = d.layers.size();
+  const bool largest = (d.family == "gemma2" && n_layers == 46) || (d.family == "gemma3" && n_layers == 62);
+  return 1.0 / std::sqrt(static_cast<double>(largest ? d.d_model / layer.n_heads : layer.key_dim));
 }
 
 // Which layers have the window: a list of all layers, a number of layers after which one sees everything, or the family's rule.
@@ -128,9 +129,9 @@ void read_windows(const Keys& keys, const Family& family, ModelDescription& d) {
   if (window == 0) return;
   if (pattern != nullptr && std::holds_alternative<std::vector<bool>>(*pattern)) {
     const auto& layers = std::get<std::vector<bool>>(*pattern);
-    if (layers.size() != d.n_layers)
-      fail(ErrorCode::kCorruptData, keys.file(), ": ", key, " has ", layers.size(), " values, expected ", d.n_layers);
-    for (size_t i = 0; i < d.n_layers; ++i) d.layers[i].window = layers[i] ? window : 0;
+    if (layers.size() != d.layers.size())
+      fail(ErrorCode::kCorruptData, keys.file(), ": ", key, " has ", layers.size(), " values, expected ", d.layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) d.layers[i].window = layers[i] ? window : 0;
     return;
   }
   WindowRule rule = family.windows;
@@ -149,8 +150,8 @@ void read_windows(const Keys& keys, const Family& family, ModelDescription& d) {
   set_windows(d, rule, window, 0, period);
 }
 
-void read_ropes(const Keys& keys, const Family& family, ModelDescription& d) {
-  d.ropes.push_back(read_rope(keys, family, d));
+void read_ropes(const Keys& keys, const Family& family, size_t head, ModelDescription& d) {
+  d.ropes.push_back(read_rope(keys, family, head, d));
   const bool windows = std::any_of(d.layers.begin(), d.layers.end(), [](const auto& layer) { return layer.window != 0; });
   if (family.two_ropes || (d.family == "olmo2" && windows)) {
     RopeDescription local;
@@ -159,26 +160,26 @@ void read_ropes(const Keys& keys, const Family& family, ModelDescription& d) {
     local.n_rotated = d.ropes[0].n_rotated;
     d.ropes.push_back(local);
   }
-  for (size_t i = 0; i < d.n_layers; ++i) {
+  for (size_t i = 0; i < d.layers.size(); ++i) {
     if (d.ropes.size() > 1 && d.layers[i].window != 0) d.layers[i].rope = 1;
     if (family.unrotated_layers && i % 4 == 3) d.layers[i].rope = -1;
   }
   if (d.ropes[0].n_rotated != 0) return;
-  d.ropes[0].n_rotated = d.head_dim;  // a file that says that nothing is rotated
+  d.ropes[0].n_rotated = head;  // a file that says that nothing is rotated
   for (LayerDescription& layer : d.layers) layer.rope = -1;
 }
 
-void read_attention(const Keys& keys, const Family& family, ModelDescription& d) {
+void read_attention(const Keys& keys, const Family& family, const LayerDescription& layer, ModelDescription& d) {
   if (!keys.boolean("attention.causal", true) || keys.size("pooling_type", 0) != 0) {
     fail(ErrorCode::kUnsupported, keys.file(), ": an embedding model, which kpd does not run");
   }
-  if (const size_t values = keys.size("attention.value_length", d.head_dim); values != d.head_dim) {
-    fail(ErrorCode::kUnsupported, keys.file(), ": values of ", values, " numbers a head beside keys of ", d.head_dim,
+  if (const size_t values = keys.size("attention.value_length", layer.key_dim); values != layer.key_dim) {
+    fail(ErrorCode::kUnsupported, keys.file(), ": values of ", values, " numbers a head beside keys of ", layer.key_dim,
          "; kpd knows equal ones");
   }
   const bool gemma = family.scaled_embedding;
   if (gemma) d.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(d.d_model)));
-  d.attention_scale = static_cast<float>(gemma ? gemma_scale(d) : 1.0 / std::sqrt(static_cast<double>(d.head_dim)));
+  d.attention_scale = static_cast<float>(gemma ? gemma_scale(layer, d) : 1.0 / std::sqrt(static_cast<double>(layer.key_dim)));
   if (const double scale = keys.real("attention.scale", 0); scale != 0) d.attention_scale = static_cast<float>(scale);
   d.attention_softcap = static_cast<float>(keys.real("attn_logit_softcapping", family.defaults.attention_softcap));
   d.logit_softcap = static_cast<float>(keys.real("final_logit_softcapping", family.defaults.logit_softcap));
@@ -200,6 +201,22 @@ void read_temperature(const Keys& keys, const Family& family, ModelDescription& 
   if (d.temperature_length == 0) d.temperature_length = d.ropes[0].original_context;
 }
 
+// Gives the layer that all of them are like.
+LayerDescription read_layers(const Keys& keys, ModelDescription& d) {
+  const size_t n_layers = keys.size("block_count");
+  d.d_model = keys.size("embedding_length");
+  LayerDescription layer;
+  layer.n_heads = keys.same_size("attention.head_count", 0);
+  layer.n_kv_heads = keys.same_size("attention.head_count_kv", layer.n_heads);
+  if (layer.n_heads == 0 || n_layers > 4096)
+    fail(ErrorCode::kCorruptData, keys.file(), ": ", n_layers, " layers of ", layer.n_heads, " heads");
+  layer.key_dim = keys.size("attention.key_length", d.d_model / layer.n_heads);
+  layer.value_dim = layer.key_dim;
+  layer.d_ff = keys.same_size("feed_forward_length", 0);
+  set_layers(d, n_layers, layer);
+  return layer;
+}
+
 }  // namespace
 
 ModelDescription describe_gguf(const io::GgufMetadata& metadata) {
@@ -211,22 +228,14 @@ ModelDescription describe_gguf(const io::GgufMetadata& metadata) {
   ModelDescription d = describe_family(family);
   d.norm_plus_one = false;  // added in by the converter
   d.interleaved_qk = family.interleaved_gguf;
-  d.n_layers = keys.size("block_count");
-  d.d_model = keys.size("embedding_length");
-  d.n_heads = keys.same_size("attention.head_count", 0);
-  d.n_kv_heads = keys.same_size("attention.head_count_kv", d.n_heads);
-  if (d.n_heads == 0 || d.n_layers > 4096)
-    fail(ErrorCode::kCorruptData, metadata.name, ": ", d.n_layers, " layers of ", d.n_heads, " heads");
-  d.layers.resize(d.n_layers);
-  d.head_dim = keys.size("attention.key_length", d.d_model / d.n_heads);
-  d.d_ff = keys.same_size("feed_forward_length", 0);
+  const LayerDescription layer = read_layers(keys, d);
   d.n_vocabulary = keys.has("vocab_size") ? keys.size("vocab_size") : metadata.texts("tokenizer.ggml.tokens").size();
   d.max_context = keys.size("context_length");
   d.norm_eps = static_cast<float>(keys.real("attention.layer_norm_rms_epsilon"));
   d.tied_head = true;  // a file with a head of its own has the tensor
-  read_attention(keys, family, d);
+  read_attention(keys, family, layer, d);
   read_windows(keys, family, d);
-  read_ropes(keys, family, d);
+  read_ropes(keys, family, layer.key_dim, d);
   read_temperature(keys, family, d);
   keys.refuse_unknown();
   check_description(d, metadata.name);

@@ -11,7 +11,6 @@
 #include "kpd/text/text_file.h"
 #include "llm/clock.h"
 #include "llm/log_probability.h"
-#include "llm/planned_context.h"
 
 namespace kpd::llm {
 namespace {
@@ -46,11 +45,11 @@ class Run {
 
   // Scores of the window's tokens from first_scored() on, appended.
   void window(std::span<const text::TokenId> tokens, std::vector<Score>& scores) {
-    cache_->crop(0, 0);
-    if (reference_cache_ != nullptr) reference_cache_->crop(0, 0);
-    const PlannedContext planned(model_, tokens.size());
-    std::optional<PlannedContext> reference_planned;
-    if (reference_ != nullptr) reference_planned.emplace(*reference_, tokens.size());
+    for (KvCache* cache : {cache_.get(), reference_cache_.get()}) {
+      if (cache == nullptr) continue;
+      cache->crop(0, 0);
+      cache->set_plan(0, plan_context(tokens.size()));
+    }
     const size_t first = first_scored(plan_.protocol, tokens.size());
     for (size_t at = 0; at < tokens.size(); at += plan_.chunk) {
       const size_t n = std::min(plan_.chunk, tokens.size() - at);

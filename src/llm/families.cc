@@ -295,6 +295,20 @@ ModelDescription describe_family(const Family& family) {
   return d;
 }
 
+void set_layers(ModelDescription& d, size_t n, const LayerDescription& layer) {
+  d.layers.assign(n, layer);
+  for (size_t i = 0; i < n; ++i) d.layers[i].source = i;
+  d.n_file_layers = n;
+}
+
+std::vector<size_t> layers_of_cache(const ModelDescription& description) {
+  std::vector<size_t> layers;
+  for (size_t i = 0; i < description.layers.size(); ++i) {
+    if (description.layers[i].has_attention()) layers.push_back(i);
+  }
+  return layers;
+}
+
 double yarn_magnitude(double factor, double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; }
 
 void set_windows(ModelDescription& d, WindowRule rule, size_t window, size_t first, size_t pattern) {
@@ -312,20 +326,52 @@ void check_size(size_t value, size_t limit, const char* what, std::string_view f
   if (value == 0 || value > limit) fail(ErrorCode::kCorruptData, file, ": ", what, " is ", value, ", expected 1 to ", limit);
 }
 
+void check_layer(const ModelDescription& d, size_t index, std::string_view file) {
+  const LayerDescription& layer = d.layers[index];
+  check_size(layer.n_heads, 65536, "the number of heads", file);
+  check_size(layer.n_kv_heads, layer.n_heads, "the number of key-value heads", file);
+  check_size(layer.key_dim, 4096, "the width of a head", file);
+  check_size(layer.value_dim, 4096, "the width of a head's values", file);
+  check_size(layer.d_ff, size_t{1} << 22, "the width of the MLP", file);
+  if (layer.n_heads % layer.n_kv_heads != 0) {
+    fail(ErrorCode::kCorruptData, file, ": ", layer.n_heads, " heads cannot share ", layer.n_kv_heads,
+         " key-value heads evenly");
+  }
+  if (layer.value_dim != layer.key_dim) {
+    fail(ErrorCode::kUnsupported, file, ": values of ", layer.value_dim, " numbers a head beside keys of ", layer.key_dim,
+         "; kpd knows equal ones");
+  }
+  if (layer.source >= d.n_file_layers) {
+    fail(ErrorCode::kInvalidArgument, file, ": layer ", index, " is to be layer ", layer.source, " of a file of ",
+         d.n_file_layers);
+  }
+  if (layer.rope >= static_cast<int>(d.ropes.size()))
+    fail(ErrorCode::kInvalidArgument, file, ": layer ", index, " has the rotation ", layer.rope, " of ", d.ropes.size());
+}
+
+void check_rope(const RopeDescription& rope, size_t head, std::string_view file) {
+  if (rope.n_rotated == 0 || rope.n_rotated % 2 != 0 || rope.n_rotated > head) {
+    fail(ErrorCode::kCorruptData, file, ": ", rope.n_rotated, " rotated values of a head of ", head,
+         ", expected an even number up to it");
+  }
+  if (!(rope.theta > 0) || !(rope.theta < 1e15)) fail(ErrorCode::kCorruptData, file, ": the rotation's base is ", rope.theta);
+  if (!(rope.factor > 0) || !(rope.factor < 1e6))
+    fail(ErrorCode::kCorruptData, file, ": the rotation's factor is ", rope.factor);
+  for (const auto& factors : {rope.short_factor, rope.long_factor}) {
+    if (!factors.empty() && factors.size() != rope.n_rotated / 2) {
+      fail(ErrorCode::kCorruptData, file, ": ", factors.size(), " factors of the rotation, expected ", rope.n_rotated / 2);
+    }
+  }
+}
+
 }  // namespace
 
 void check_description(const ModelDescription& d, std::string_view file) {
-  check_size(d.n_layers, 4096, "the number of layers", file);
+  check_size(d.layers.size(), 4096, "the number of layers", file);
   check_size(d.d_model, size_t{1} << 20, "the width of the model", file);
-  check_size(d.n_heads, 65536, "the number of heads", file);
-  check_size(d.n_kv_heads, d.n_heads, "the number of key-value heads", file);
-  check_size(d.head_dim, 4096, "the width of a head", file);
-  check_size(d.d_ff, size_t{1} << 22, "the width of the MLP", file);
+  for (size_t i = 0; i < d.layers.size(); ++i) check_layer(d, i, file);
   check_size(d.n_vocabulary, static_cast<size_t>(text::kMaxVocabulary), "the size of the vocabulary", file);
   check_size(d.max_context, size_t{1} << 30, "the context", file);
-  if (d.n_heads % d.n_kv_heads != 0) {
-    fail(ErrorCode::kCorruptData, file, ": ", d.n_heads, " heads cannot share ", d.n_kv_heads, " key-value heads evenly");
-  }
   if (!(d.norm_eps > 0) || d.norm_eps > 1)
     fail(ErrorCode::kCorruptData, file, ": the norm's epsilon is ", d.norm_eps, ", expected 0 to 1");
   if (!(d.attention_scale > 0) || d.attention_scale > 1e6f) {
@@ -335,20 +381,10 @@ void check_description(const ModelDescription& d, std::string_view file) {
     if (!(scale > 0) || scale > 1e6f)
       fail(ErrorCode::kCorruptData, file, ": a multiplier of ", scale, ", expected more than 0");
   }
-  for (const RopeDescription& rope : d.ropes) {
-    if (rope.n_rotated == 0 || rope.n_rotated % 2 != 0 || rope.n_rotated > d.head_dim) {
-      fail(ErrorCode::kCorruptData, file, ": ", rope.n_rotated, " rotated values of a head of ", d.head_dim,
-           ", expected an even number up to it");
-    }
-    if (!(rope.theta > 0) || !(rope.theta < 1e15)) fail(ErrorCode::kCorruptData, file, ": the rotation's base is ", rope.theta);
-    if (!(rope.factor > 0) || !(rope.factor < 1e6))
-      fail(ErrorCode::kCorruptData, file, ": the rotation's factor is ", rope.factor);
-    for (const auto& factors : {rope.short_factor, rope.long_factor}) {
-      if (!factors.empty() && factors.size() != rope.n_rotated / 2) {
-        fail(ErrorCode::kCorruptData, file, ": ", factors.size(), " factors of the rotation, expected ", rope.n_rotated / 2);
-      }
-    }
-  }
+  // Every head that a rope turns has room for it; one that turns none is still read by the loader.
+  size_t narrowest = d.layers.front().key_dim;
+  for (const LayerDescription& layer : d.layers) narrowest = std::min(narrowest, layer.key_dim);
+  for (const RopeDescription& rope : d.ropes) check_rope(rope, narrowest, file);
 }
 
 }  // namespace kpd::llm

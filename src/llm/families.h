@@ -78,7 +78,10 @@ void set_windows(ModelDescription& d, WindowRule rule, size_t window, size_t fir
 // By what YaRN scales cosines and sines of a context that is stretched by `factor`: m = 1 (arXiv:2309.00071, 3.4); DeepSeek's
 // files divide those of two m.
 double yarn_magnitude(double factor, double m);
-// Throws Error(kCorruptData) for sizes that are zero, too large, or do not divide one another.
+// d.layers becomes n layers like `layer`, from the sources 0 to n - 1.
+void set_layers(ModelDescription& d, size_t n, const LayerDescription& layer);
+// Throws Error(kCorruptData) for sizes that are zero, too large, or do not divide one another; Error(kInvalidArgument) for a
+// layer of a source or with a rope that there is not.
 void check_description(const ModelDescription& d, std::string_view file);
 
 }  // namespace kpd::llm

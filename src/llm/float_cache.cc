@@ -75,7 +75,7 @@ size_t FloatCache::head_offset(size_t layer, size_t head) const {
   return layer_offsets_[layer] + head * 2 * layers_[layer].head_dim * kBlockTokens * dtype_bytes(dtype_);
 }
 
-// A sequence that was only announced is forgotten with its announcement.
+// A sequence that was only announced is forgotten with its announcement, unless it has a plan.
 void FloatCache::drop_pending() {
   for (const Part& part : pending_) {
     Sequence& s = *part.sequence;
@@ -86,7 +86,7 @@ void FloatCache::drop_pending() {
     }
   }
   pending_.clear();
-  std::erase_if(sequences_, [](const auto& entry) { return entry.second.length == 0; });
+  std::erase_if(sequences_, [](const auto& entry) { return entry.second.length == 0 && entry.second.plan == Plan{}; });
 }
 
 // Makes a block that others share the sequence's own.
@@ -157,6 +157,17 @@ void FloatCache::commit() {
   pending_.clear();
 }
 
+Plan FloatCache::plan(SequenceId sequence) const {
+  const auto it = sequences_.find(sequence);
+  return it == sequences_.end() ? Plan{} : it->second.plan;
+}
+
+void FloatCache::set_plan(SequenceId sequence, const Plan& plan) {
+  if (length(sequence) > 0 && this->plan(sequence) != plan)
+    fail(ErrorCode::kInvalidArgument, "sequence ", sequence, " holds ", length(sequence), " tokens of another plan");
+  sequences_[sequence].plan = plan;
+}
+
 size_t FloatCache::length(SequenceId sequence) const {
   const auto it = sequences_.find(sequence);
   return it == sequences_.end() ? 0 : it->second.length;
@@ -198,6 +209,7 @@ void FloatCache::fork(SequenceId from, SequenceId to, size_t length) {
   const Sequence& source = it->second;
   Sequence copy;
   copy.length = length;
+  copy.plan = source.plan;
   copy.positions.assign(source.positions.begin(), source.positions.begin() + static_cast<std::ptrdiff_t>(length));
   copy.blocks.assign(source.blocks.begin(), source.blocks.begin() + static_cast<std::ptrdiff_t>(blocks_for(length)));
   Sequence& target = sequences_[to];

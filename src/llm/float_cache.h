@@ -48,6 +48,8 @@ class FloatCache final : public KvCache {
   void begin(const CacheBatch& batch) override;
   void attend(size_t layer, const float* q, const float* k, const float* v, float* out, const AttendOptions& options) override;
   void commit() override;
+  Plan plan(SequenceId sequence) const override;
+  void set_plan(SequenceId sequence, const Plan& plan) override;
   size_t length(SequenceId sequence) const override;
   int32_t next_position(SequenceId sequence) const override;
   void crop(SequenceId sequence, size_t length) override;
@@ -67,6 +69,7 @@ class FloatCache final : public KvCache {
     std::vector<uint32_t> blocks;
     std::vector<int32_t> positions;  // of the tokens held, then of those that begin() announced
     size_t length = 0;
+    Plan plan;
   };
   struct Part {
     Sequence* sequence;

@@ -5,7 +5,6 @@
 
 #include "kpd/base/error.h"
 #include "llm/clock.h"
-#include "llm/planned_context.h"
 
 namespace kpd::llm {
 namespace {
@@ -13,14 +12,23 @@ namespace {
 // Kept at the front when the context is shifted: attention leans on the first tokens (Xiao et al., arXiv:2309.17453).
 constexpr size_t kSinkTokens = 4;
 
-void rerotate(const void* model, size_t layer, float* keys, size_t n, int32_t by) {
-  static_cast<const Model*>(model)->rerotate(layer, keys, n, by);
+// How a sequence's keys are rotated.
+struct Rotation {
+  const Model& model;
+  size_t context;
+};
+
+void rerotate(const void* rotation, size_t cache_layer, float* keys, size_t n, int32_t by) {
+  const auto& r = *static_cast<const Rotation*>(rotation);
+  r.model.rerotate(r.model.layers_of_cache()[cache_layer], keys, n, by, r.context);
 }
 
 // Room for one token more in `context`.
 void shift(const Model& model, KvCache& cache, SequenceId sequence) {
   const size_t length = cache.length(sequence), sinks = std::min(kSinkTokens, length / 2);
-  cache.evict(sequence, sinks, std::max<size_t>((length - sinks) / 2, 1), rerotate, &model);
+  const auto reached = static_cast<size_t>(cache.next_position(sequence));
+  const Rotation rotation{model, std::max(planned_context(cache.plan(sequence)), reached)};
+  cache.evict(sequence, sinks, std::max<size_t>((length - sinks) / 2, 1), rerotate, &rotation);
 }
 
 }  // namespace
@@ -192,7 +200,10 @@ Generated generate(Model& model, const text::Tokenizer& tokenizer, KvCache& cach
     fail(ErrorCode::kInvalidArgument, "the repeat penalty counts the tokens that the cache holds: ", options.held.size(),
          " were given, sequence ", sequence, " holds ", before);
   }
-  const PlannedContext planned(model, held + std::min(options.max_tokens, context - held));
+  if (before == 0) {
+    const size_t needed = held + std::min(options.max_tokens, context - held);
+    cache.set_plan(sequence, plan_context(std::max(planned_context(cache.plan(sequence)), needed)));
+  }
   Sampler sampler(options.sampling, options.first_draw.value_or(held));
   for (const std::span<const text::TokenId> tokens : {options.held, prompt}) {
     for (const text::TokenId token : tokens) sampler.seen(token);

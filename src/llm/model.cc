@@ -36,19 +36,20 @@ void check_layer(const ModelDescription& d, size_t index) {
 }
 
 // A cache of other shapes would be read and written where it has nothing.
-void check_cache(const ModelDescription& d, const KvCache& cache) {
+void check_cache(const ModelDescription& d, std::span<const size_t> layers_of_cache, const KvCache& cache) {
   const std::span<const CacheLayer> layers = cache.layers();
-  if (layers.size() != d.layers.size()) {
+  if (layers.size() != layers_of_cache.size()) {
     fail(ErrorCode::kInvalidArgument, "the cache was made for another model: it has ", layers.size(), " layers, expected ",
-         d.layers.size());
+         layers_of_cache.size());
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     const CacheLayer& layer = layers[i];
-    if (layer.n_kv_heads != d.n_kv_heads || layer.head_dim != d.head_dim) {
+    const LayerDescription& expected = d.layers[layers_of_cache[i]];
+    if (layer.n_kv_heads != expected.n_kv_heads || layer.head_dim != expected.key_dim) {
       fail(ErrorCode::kInvalidArgument, "the cache was made for another model: layer ", i, " has ", layer.n_kv_heads,
-           " heads of ", layer.head_dim, ", expected ", d.n_kv_heads, " of ", d.head_dim);
+           " heads of ", layer.head_dim, ", expected ", expected.n_kv_heads, " of ", expected.key_dim);
     }
-    const size_t window = d.layers[i].window;
+    const size_t window = expected.window;
     if (layer.window != 0 && (window == 0 || window > layer.window)) {
       fail(ErrorCode::kInvalidArgument, "the cache was made for another model: layer ", i, " may forget what is ", layer.window,
            " tokens back");
@@ -56,15 +57,12 @@ void check_cache(const ModelDescription& d, const KvCache& cache) {
   }
 }
 
-void make_angles(const RopeDescription& rope, const BatchRows& rows, size_t planned_context, RopeTable& table,
-                 RopeAngles& angles) {
+void make_angles(const RopeDescription& rope, const BatchRows& rows, RopeTable& table, RopeAngles& angles) {
   const size_t half = rope.n_rotated / 2, n_rows = rows.positions.size();
   angles.cosines.resize(n_rows * half);
   angles.sines.resize(n_rows * half);
   for (size_t r = 0; r < n_rows; ++r) {
-    const size_t context = std::max(planned_context, static_cast<size_t>(rows.contexts[r]));
-    if (context != table.context) table = {context, rope_frequencies(rope, context)};
-    const RopeFrequencies& frequencies = table.frequencies;
+    const RopeFrequencies& frequencies = table.at(rope, rows.contexts[r]);
     for (size_t i = 0; i < half; ++i) {
       // The angle is a float product, as in transformers; its cosine is rounded once.
       const double angle = static_cast<float>(rows.positions[r]) * frequencies.radians[i];
@@ -94,9 +92,10 @@ void add_wanted(const BatchPart& part, size_t first, std::vector<uint32_t>& want
 }
 
 // The batch in rows; what `rows` and `tables` have room for is not allocated again.
-void lay_out(const ModelDescription& d, size_t planned_context, std::span<const BatchPart> batch, const KvCache& cache,
-             BatchRows& rows, std::vector<RopeTable>& tables) {
-  check_cache(d, cache);
+void lay_out(const Model::Parts& p, std::span<const BatchPart> batch, const KvCache& cache, BatchRows& rows,
+             std::vector<RopeTable>& tables) {
+  const ModelDescription& d = p.description;
+  check_cache(d, p.layers_of_cache, cache);
   size_t n_rows = 0;
   for (const BatchPart& part : batch) n_rows += part.tokens.size();
   rows.tokens.clear();
@@ -120,17 +119,36 @@ void lay_out(const ModelDescription& d, size_t planned_context, std::span<const 
         fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
       rows.positions.push_back(static_cast<int32_t>(position));
     }
-    if (n > 0) rows.contexts.insert(rows.contexts.end(), n, rows.positions.back() + 1);
+    const size_t reached = n == 0 ? 0 : static_cast<size_t>(rows.positions.back()) + 1;
+    rows.contexts.insert(rows.contexts.end(), n, std::max(reached, planned_context(cache.plan(part.sequence))));
     rows.cache.parts.push_back({part.sequence, std::span(rows.positions.data() + first, n)});
     add_wanted(part, first, rows.wanted);
   }
   if (rows.tokens.empty()) fail(ErrorCode::kInvalidArgument, "a batch without tokens");
   rows.angles.resize(d.ropes.size());
   tables.resize(d.ropes.size());
-  for (size_t i = 0; i < d.ropes.size(); ++i) make_angles(d.ropes[i], rows, planned_context, tables[i], rows.angles[i]);
+  for (size_t i = 0; i < d.ropes.size(); ++i) make_angles(d.ropes[i], rows, tables[i], rows.angles[i]);
 }
 
 }  // namespace
+
+Plan plan_context(size_t n_positions) { return {{n_positions, 0}}; }
+size_t planned_context(const Plan& plan) { return plan.words[0]; }
+
+const RopeFrequencies& RopeTable::at(const RopeDescription& rope, size_t context) {
+  context = rope_context(rope, context);
+  for (const Entry& entry : entries_) {
+    if (entry.context == context) return entry.frequencies;
+  }
+  if (entries_.size() < kEntries) {
+    entries_.emplace_back();
+    next_ = entries_.size() - 1;
+  }
+  Entry& entry = entries_[next_];
+  next_ = (next_ + 1) % kEntries;
+  entry = {context, rope_frequencies(rope, context)};
+  return entry.frequencies;
+}
 
 const char* linear_site_name(LinearSite site) {
   switch (site) {
@@ -159,8 +177,6 @@ int Model::n_threads() const { return parts_->n_threads; }
 uint64_t Model::file_bytes() const { return parts_->file_bytes; }
 const std::string& Model::fingerprint() const { return parts_->fingerprint; }
 void Model::set_tap(Tap tap) { parts_->tap = std::move(tap); }
-void Model::set_planned_context(size_t n_positions) { parts_->planned_context = n_positions; }
-size_t Model::planned_context() const { return parts_->planned_context; }
 
 uint64_t Model::memory_bytes() const {
   uint64_t sum = parts_->head.bytes() + parts_->embedding_bytes.size();
@@ -172,9 +188,11 @@ uint64_t Model::memory_bytes() const {
 uint64_t Model::n_parameters() const { return parts_->n_parameters; }
 
 std::vector<CacheLayer> Model::cache_layers() const {
-  const ModelDescription& d = parts_->description;
   std::vector<CacheLayer> layers;
-  for (const LayerDescription& layer : d.layers) layers.push_back({d.n_kv_heads, d.head_dim, layer.window});
+  for (const size_t index : parts_->layers_of_cache) {
+    const LayerDescription& layer = parts_->description.layers[index];
+    layers.push_back({layer.n_kv_heads, layer.key_dim, layer.window});
+  }
   return layers;
 }
 
@@ -185,9 +203,11 @@ std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacit
 BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) const {
   BatchRows rows;
   std::vector<RopeTable> tables;
-  lay_out(parts_->description, parts_->planned_context, batch, cache, rows, tables);
+  lay_out(*parts_, batch, cache, rows, tables);
   return rows;
 }
+
+std::span<const size_t> Model::layers_of_cache() const { return parts_->layers_of_cache; }
 
 void Model::embed(std::span<const text::TokenId> tokens, float* hidden) const {
   const ModelDescription& d = parts_->description;
@@ -205,12 +225,13 @@ void Model::embed(std::span<const text::TokenId> tokens, float* hidden) const {
 
 namespace {
 
-// The attention half of a layer: hidden += output(attention(norm(hidden))).
+// The two halves of a layer: hidden += output(attention(norm(hidden))), hidden += down(act(gate) * up) of norm(hidden).
 class LayerRun {
  public:
   LayerRun(Model::Parts& parts, size_t index, const BatchRows& rows, float* hidden)
       : p_(parts),
         d_(parts.description),
+        shape_(d_.layers[index]),
         layer_(parts.layers[index]),
         index_(index),
         rows_(rows),
@@ -218,34 +239,35 @@ class LayerRun {
         n_(rows.tokens.size()) {}
 
   void attention(KvCache& cache) {
-    const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim;
     const float* normed = norm_rows(layer_.attention_norm);
-    float* q = p_.workspace.floats(kQuerySlot, n_ * n_q);
-    float* k = p_.workspace.floats(kKeySlot, n_ * n_kv);
-    float* v = p_.workspace.floats(kValueSlot, n_ * n_kv);
+    float* q = p_.workspace.floats(kQuerySlot, n_ * shape_.query_width());
+    float* k = p_.workspace.floats(kKeySlot, n_ * shape_.key_width());
+    float* v = p_.workspace.floats(kValueSlot, n_ * shape_.value_width());
     run(LinearSite::kQkv, layer_.qkv, normed, d_.d_model, {q, k, v});
-    turn(q, d_.n_heads, layer_.query_norm);
-    turn(k, d_.n_kv_heads, layer_.key_norm);
-    if (d_.temperature_scale != 0) heat(q, n_q);
-    float* attended = p_.workspace.floats(kAttended, n_ * n_q);
-    cache.attend(index_, q, k, v, attended, {d_.n_heads, d_.attention_scale, d_.attention_softcap, d_.layers[index_].window});
+    turn(q, shape_.n_heads, layer_.query_norm);
+    turn(k, shape_.n_kv_heads, layer_.key_norm);
+    if (d_.temperature_scale != 0) heat(q, shape_.query_width());
+    float* attended = p_.workspace.floats(kAttended, n_ * shape_.attended_width());
+    cache.attend(layer_.cache_layer, q, k, v, attended,
+                 {shape_.n_heads, d_.attention_scale, d_.attention_softcap, shape_.window});
     float* result = p_.workspace.floats(kResult, n_ * d_.d_model);
-    run(LinearSite::kOutput, layer_.output, attended, n_q, {result});
+    run(LinearSite::kOutput, layer_.output, attended, shape_.attended_width(), {result});
     add_rows(result, layer_.post_attention_norm);
   }
 
   void mlp() {
+    const size_t d_ff = shape_.d_ff;
     const float* normed = norm_rows(layer_.mlp_norm);
-    float* gate = p_.workspace.floats(kGateSlot, n_ * d_.d_ff);
-    float* up = p_.workspace.floats(kUpSlot, n_ * d_.d_ff);
+    float* gate = p_.workspace.floats(kGateSlot, n_ * d_ff);
+    float* up = p_.workspace.floats(kUpSlot, n_ * d_ff);
     run(LinearSite::kGateUp, layer_.gate_up, normed, d_.d_model, {gate, up});
     for_rows(n_, p_.n_threads, [&](size_t r) {
-      float* g = gate + r * d_.d_ff;
+      float* g = gate + r * d_ff;
       const auto multiply = d_.activation == Activation::kSilu ? kernels::silu_multiply : kernels::gelu_tanh_multiply;
-      multiply(g, up + r * d_.d_ff, d_.d_ff, g);
+      multiply(g, up + r * d_ff, d_ff, g);
     });
     float* result = p_.workspace.floats(kResult, n_ * d_.d_model);
-    run(LinearSite::kDown, layer_.down, gate, d_.d_ff, {result});
+    run(LinearSite::kDown, layer_.down, gate, d_ff, {result});
     add_rows(result, layer_.post_mlp_norm);
   }
 
@@ -276,16 +298,17 @@ class LayerRun {
 
   // Norm of each head or of all, where the family has it, then the rotation.
   void turn(float* x, size_t n_heads, const std::vector<float>& norm) {
-    const int rope = d_.layers[index_].rope;
+    const int rope = shape_.rope;
+    const size_t dim = shape_.key_dim;
     const RopeAngles* angles = rope < 0 ? nullptr : &rows_.angles[static_cast<size_t>(rope)];
     const size_t half = rope < 0 ? 0 : d_.ropes[static_cast<size_t>(rope)].n_rotated / 2;
     const bool whole = d_.qk_norm_whole, by_head = !norm.empty() && !whole;
     for_rows(n_, p_.n_threads, [&](size_t r) {
-      float* row = x + r * n_heads * d_.head_dim;
-      if (whole) kernels::rms_norm(row, norm.data(), n_heads * d_.head_dim, d_.norm_eps, row);
+      float* row = x + r * n_heads * dim;
+      if (whole) kernels::rms_norm(row, norm.data(), n_heads * dim, d_.norm_eps, row);
       for (size_t h = 0; h < n_heads; ++h) {
-        float* head = row + h * d_.head_dim;
-        if (by_head) kernels::rms_norm(head, norm.data(), d_.head_dim, d_.norm_eps, head);
+        float* head = row + h * dim;
+        if (by_head) kernels::rms_norm(head, norm.data(), dim, d_.norm_eps, head);
         if (angles != nullptr)
           kernels::rotate_halves(head, angles->cosines.data() + r * half, angles->sines.data() + r * half, half);
       }
@@ -303,6 +326,7 @@ class LayerRun {
 
   Model::Parts& p_;
   const ModelDescription& d_;
+  const LayerDescription& shape_;
   const LayerParts& layer_;
   size_t index_;
   const BatchRows& rows_;
@@ -315,8 +339,8 @@ class LayerRun {
 void Model::layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache) {
   check_layer(parts_->description, index);
   LayerRun run(*parts_, index, rows, hidden);
-  run.attention(cache);
-  run.mlp();
+  if (parts_->description.layers[index].has_attention()) run.attention(cache);
+  if (parts_->description.layers[index].has_mlp()) run.mlp();
 }
 
 void Model::head(const float* hidden, size_t n_rows, float* logits) {
@@ -326,7 +350,7 @@ void Model::head(const float* hidden, size_t n_rows, float* logits) {
   for_rows(n_rows, p.n_threads, [&](size_t r) {
     kernels::rms_norm(hidden + r * d.d_model, p.final_norm.data(), d.d_model, d.norm_eps, normed + r * d.d_model);
   });
-  if (p.tap) p.tap(d.n_layers, LinearSite::kHead, normed, n_rows, d.d_model);
+  if (p.tap) p.tap(d.layers.size(), LinearSite::kHead, normed, n_rows, d.d_model);
   float* const outs[] = {logits};
   p.head.run(normed, n_rows, outs, p.workspace, p.n_threads);
   if (d.logit_scale != 1)
@@ -342,12 +366,11 @@ std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache&
   Parts& p = *parts_;
   const ModelDescription& d = p.description;
   BatchRows& rows = p.rows;
-  lay_out(d, p.planned_context, batch, cache, rows, p.rope_tables);
+  lay_out(p, batch, cache, rows, p.rope_tables);
   cache.begin(rows.cache);
-  p.reached_context = static_cast<size_t>(*std::max_element(rows.contexts.begin(), rows.contexts.end()));
   float* hidden = p.workspace.floats(kHidden, rows.tokens.size() * d.d_model);
   embed(rows.tokens, hidden);
-  for (size_t i = 0; i < d.n_layers; ++i) layer(i, rows, hidden, cache);
+  for (size_t i = 0; i < d.layers.size(); ++i) layer(i, rows, hidden, cache);
   cache.commit();
   const size_t n = rows.wanted.size();
   if (n == 0) return {};
@@ -358,22 +381,21 @@ std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache&
   return {logits, n * d.n_vocabulary};
 }
 
-void Model::rerotate(size_t layer, float* keys, size_t n, int32_t by) const {
+void Model::rerotate(size_t layer, float* keys, size_t n, int32_t by, size_t context) const {
   const ModelDescription& d = parts_->description;
   check_layer(d, layer);
   const int index = d.layers[layer].rope;
   if (index < 0) return;
   const RopeDescription& rope = d.ropes[static_cast<size_t>(index)];
-  const size_t half = rope.n_rotated / 2;
-  const size_t context = std::max({parts_->planned_context, parts_->reached_context, size_t{1}});
-  const RopeFrequencies frequencies = rope_frequencies(rope, context);
+  const size_t half = rope.n_rotated / 2, dim = d.layers[layer].key_dim;
+  const RopeFrequencies frequencies = rope_frequencies(rope, std::max<size_t>(context, 1));
   std::vector<float> cosines(half), sines(half);
   for (size_t i = 0; i < half; ++i) {
     const double angle = static_cast<double>(by) * static_cast<double>(frequencies.radians[i]);
     cosines[i] = static_cast<float>(std::cos(angle));
     sines[i] = static_cast<float>(std::sin(angle));
   }
-  for (size_t i = 0; i < n; ++i) kernels::rotate_halves(keys + i * d.head_dim, cosines.data(), sines.data(), half);
+  for (size_t i = 0; i < n; ++i) kernels::rotate_halves(keys + i * dim, cosines.data(), sines.data(), half);
 }
 
 }  // namespace kpd::llm

@@ -10,6 +10,7 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/quant/blocks.h"
+#include "llm/families.h"
 #include "llm/known_names.h"
 #include "llm/model_parts.h"
 #include "llm/weight_names.h"
@@ -39,12 +40,14 @@ class Loader {
     parts_.embedding = source(TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model);
     if (parts_.arithmetic == Arithmetic::kFast) copy_embedding();
     parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
-    parts_.layers.resize(d_.n_layers);
-    for (size_t i = 0; i < d_.n_layers; ++i) load_layer(i);
+    parts_.layers.resize(d_.layers.size());
+    for (size_t i = 0; i < d_.layers.size(); ++i) load_layer(d_.layers[i], parts_.layers[i]);
+    for (size_t i = 0; i < parts_.layers_of_cache.size(); ++i) parts_.layers[parts_.layers_of_cache[i]].cache_layer = i;
     const bool own_head = entry(TensorRole::kHead, 0, ".weight") != nullptr;
     if (!own_head && !d_.tied_head) missing(TensorRole::kHead, 0, ".weight");
     parts_.description.tied_head = !own_head;
     parts_.head.add(make(own_head ? TensorRole::kHead : TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model), {});
+    pass_over_left_out();
     refuse_unused();
   }
 
@@ -117,22 +120,23 @@ class Loader {
     s.read = nullptr;
   }
 
-  // Row of a head in a file whose rotation turns neighbours, for a row of a rotation of halves.
-  size_t file_row(size_t row) const {
-    const size_t in_head = row % d_.head_dim, half = d_.head_dim / 2;
+  // Row of a head of `width` rows in a file whose rotation turns neighbours, for a row of a rotation of halves.
+  static size_t file_row(size_t row, size_t width) {
+    const size_t in_head = row % width, half = width / 2;
     return row - in_head + 2 * (in_head % half) + in_head / half;
   }
 
-  // Lays out rows [first, first + n_out) of a stored matrix of n_stored rows.
-  std::unique_ptr<WeightMatrix> make(TensorRole role, size_t layer, size_t n_out, size_t n_in, bool interleaved = false,
+  // Lays out rows [first, first + n_out) of a stored matrix of n_stored rows. `layer` is the file's index here and below;
+  // interleaved: the width of heads whose rows the file has in another order, or 0.
+  std::unique_ptr<WeightMatrix> make(TensorRole role, size_t layer, size_t n_out, size_t n_in, size_t interleaved = 0,
                                      size_t first = 0, size_t n_stored = 0) {
     WeightSource s = source(role, layer, n_stored == 0 ? n_out : n_stored, n_in);
     if (n_stored != 0)
       s.rows = {s.rows.begin() + static_cast<std::ptrdiff_t>(first),
                 s.rows.begin() + static_cast<std::ptrdiff_t>(first + n_out)};
-    if (interleaved) {
+    if (interleaved != 0) {
       const std::vector<const uint8_t*> stored = s.rows;
-      for (size_t o = 0; o < n_out; ++o) s.rows[o] = stored[file_row(o)];
+      for (size_t o = 0; o < n_out; ++o) s.rows[o] = stored[file_row(o, interleaved)];
     }
     auto matrix = make_matrix(s, parts_.arithmetic, parts_.n_threads);
     if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, layer, ".weight"));
@@ -141,55 +145,76 @@ class Loader {
   }
 
   // GGUF has no key that says whether there is one.
-  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, bool interleaved = false) {
+  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, size_t interleaved = 0) {
     if (!wanted && (!gguf_ || entry(role, layer, ".bias") == nullptr)) return {};
     std::vector<float> b = floats(find(role, layer, ".bias", {n}));
-    if (!interleaved) return b;
+    if (interleaved == 0) return b;
     std::vector<float> ordered(n);
-    for (size_t o = 0; o < n; ++o) ordered[o] = b[file_row(o)];
+    for (size_t o = 0; o < n; ++o) ordered[o] = b[file_row(o, interleaved)];
     return ordered;
   }
 
-  void load_layer(size_t i) {
-    LayerParts& layer = parts_.layers[i];
-    if (d_.pre_norms) {
-      layer.attention_norm = norm(TensorRole::kAttentionNorm, i, d_.d_model);
-      layer.mlp_norm = norm(TensorRole::kMlpNorm, i, d_.d_model);
-    }
-    if (d_.qk_norm) {
-      layer.query_norm = norm(TensorRole::kQueryNorm, i, d_.qk_norm_whole ? d_.n_heads * d_.head_dim : d_.head_dim);
-      layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.qk_norm_whole ? d_.n_kv_heads * d_.head_dim : d_.head_dim);
-    }
-    if (d_.post_norms) {
-      layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i, d_.d_model);
-      layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i, d_.d_model);
-    }
-    load_inputs(i, layer);
-    const size_t n_q = d_.n_heads * d_.head_dim;
-    layer.output.add(make(TensorRole::kOutput, i, d_.d_model, n_q), bias(TensorRole::kOutput, i, d_.d_model, d_.o_bias));
-    layer.down.add(make(TensorRole::kDown, i, d_.d_model, d_.d_ff), bias(TensorRole::kDown, i, d_.d_model, d_.mlp_bias));
+  void load_layer(const LayerDescription& d, LayerParts& layer) {
+    if (d.has_attention()) load_attention(d, layer);
+    if (d.has_mlp()) load_mlp(d, layer);
   }
 
-  // The matrices that read what was normed.
-  void load_inputs(size_t i, LayerParts& layer) {
-    const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim, n = n_q + 2 * n_kv;
-    const bool turned = d_.interleaved_qk;
-    if (d_.fused_qkv) {
-      layer.qkv.add(make(TensorRole::kQkv, i, n_q, d_.d_model, false, 0, n), {});
-      layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q, n), {});
-      layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q + n_kv, n), {});
-    } else {
-      layer.qkv.add(make(TensorRole::kQuery, i, n_q, d_.d_model, turned),
-                    bias(TensorRole::kQuery, i, n_q, d_.qkv_bias, turned));
-      layer.qkv.add(make(TensorRole::kKey, i, n_kv, d_.d_model, turned), bias(TensorRole::kKey, i, n_kv, d_.qkv_bias, turned));
-      layer.qkv.add(make(TensorRole::kValue, i, n_kv, d_.d_model), bias(TensorRole::kValue, i, n_kv, d_.qkv_bias));
+  void load_attention(const LayerDescription& d, LayerParts& layer) {
+    const size_t i = d.source, n_in = d_.d_model;
+    if (d_.pre_norms) layer.attention_norm = norm(TensorRole::kAttentionNorm, i, n_in);
+    if (d_.qk_norm) {
+      layer.query_norm = norm(TensorRole::kQueryNorm, i, d_.qk_norm_whole ? d.query_width() : d.key_dim);
+      layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.qk_norm_whole ? d.key_width() : d.key_dim);
     }
-    if (d_.fused_gate_up) {
-      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, 0, 2 * d_.d_ff), {});
-      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, d_.d_ff, 2 * d_.d_ff), {});
+    if (d_.post_norms) layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i, n_in);
+    const size_t q = d.query_width(), k = d.key_width(), v = d.value_width();
+    if (d_.fused_qkv) {
+      layer.qkv.add(make(TensorRole::kQkv, i, q, n_in, 0, 0, q + k + v), {});
+      layer.qkv.add(make(TensorRole::kQkv, i, k, n_in, 0, q, q + k + v), {});
+      layer.qkv.add(make(TensorRole::kQkv, i, v, n_in, 0, q + k, q + k + v), {});
     } else {
-      layer.gate_up.add(make(TensorRole::kGate, i, d_.d_ff, d_.d_model), bias(TensorRole::kGate, i, d_.d_ff, d_.mlp_bias));
-      layer.gate_up.add(make(TensorRole::kUp, i, d_.d_ff, d_.d_model), bias(TensorRole::kUp, i, d_.d_ff, d_.mlp_bias));
+      const size_t turned = d_.interleaved_qk ? d.key_dim : 0;
+      layer.qkv.add(make(TensorRole::kQuery, i, q, n_in, turned), bias(TensorRole::kQuery, i, q, d_.qkv_bias, turned));
+      layer.qkv.add(make(TensorRole::kKey, i, k, n_in, turned), bias(TensorRole::kKey, i, k, d_.qkv_bias, turned));
+      layer.qkv.add(make(TensorRole::kValue, i, v, n_in), bias(TensorRole::kValue, i, v, d_.qkv_bias));
+    }
+    layer.output.add(make(TensorRole::kOutput, i, n_in, d.attended_width()), bias(TensorRole::kOutput, i, n_in, d_.o_bias));
+  }
+
+  void load_mlp(const LayerDescription& d, LayerParts& layer) {
+    const size_t i = d.source, n_in = d_.d_model, n = d.d_ff;
+    if (d_.pre_norms) layer.mlp_norm = norm(TensorRole::kMlpNorm, i, n_in);
+    if (d_.post_norms) layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i, n_in);
+    if (d_.fused_gate_up) {
+      layer.gate_up.add(make(TensorRole::kGateUp, i, n, n_in, 0, 0, 2 * n), {});
+      layer.gate_up.add(make(TensorRole::kGateUp, i, n, n_in, 0, n, 2 * n), {});
+    } else {
+      layer.gate_up.add(make(TensorRole::kGate, i, n, n_in), bias(TensorRole::kGate, i, n, d_.mlp_bias));
+      layer.gate_up.add(make(TensorRole::kUp, i, n, n_in), bias(TensorRole::kUp, i, n, d_.mlp_bias));
+    }
+    layer.down.add(make(TensorRole::kDown, i, n_in, n), bias(TensorRole::kDown, i, n_in, d_.mlp_bias));
+  }
+
+  // What the file has for layers, and halves of layers, that the description was told to leave out.
+  void pass_over_left_out() {
+    constexpr TensorRole kAttention[] = {TensorRole::kAttentionNorm, TensorRole::kQuery,   TensorRole::kKey,
+                                         TensorRole::kValue,         TensorRole::kQkv,     TensorRole::kOutput,
+                                         TensorRole::kQueryNorm,     TensorRole::kKeyNorm, TensorRole::kPostAttentionNorm};
+    constexpr TensorRole kMlp[] = {TensorRole::kMlpNorm, TensorRole::kGate, TensorRole::kUp,
+                                   TensorRole::kGateUp,  TensorRole::kDown, TensorRole::kPostMlpNorm};
+    const auto pass_over = [&](size_t source, std::span<const TensorRole> roles) {
+      for (const TensorRole role : roles) {
+        for (const char* suffix : {".weight", ".bias"}) passed_over_.insert(entry(role, source, suffix));
+      }
+    };
+    const std::span<const LayerDescription> layers = d_.layers;
+    for (size_t source = 0; source < d_.n_file_layers; ++source) {
+      const auto is_read = [&](bool (LayerDescription::*half)() const) {
+        return std::any_of(layers.begin(), layers.end(),
+                           [&](const LayerDescription& layer) { return layer.source == source && (layer.*half)(); });
+      };
+      if (!is_read(&LayerDescription::has_attention)) pass_over(source, kAttention);
+      if (!is_read(&LayerDescription::has_mlp)) pass_over(source, kMlp);
     }
   }
 
@@ -198,11 +223,12 @@ class Loader {
     const auto refuse = [&](const std::string& tensor, std::span<const uint64_t> shape) {
       if (is_harmless_tensor(tensor)) return;
       fail(ErrorCode::kUnsupported, parts_.weights.name(), ": the tensor ", tensor, " ", shape_text(shape),
-           " is none that a model of the family ", d_.family, " of ", d_.n_layers, " layers has here; kpd would leave it out");
+           " is none that a model of the family ", d_.family, " of ", d_.n_file_layers,
+           " layers has here; kpd would leave it out");
     };
     for (const io::WeightEntry& e : parts_.weights.tensors()) {
       if (!used_.contains(&e)) {
-        refuse(e.name, e.shape);
+        if (!passed_over_.contains(&e)) refuse(e.name, e.shape);
         continue;
       }
       parts_.n_parameters += e.count();
@@ -233,7 +259,7 @@ class Loader {
   bool gguf_;
   const LoadOptions& options_;
   NamingScheme naming_;
-  std::unordered_set<const io::WeightEntry*> used_;
+  std::unordered_set<const io::WeightEntry*> used_, passed_over_;
 };
 
 // Of names, types, shapes and sixteen bytes of every tensor.
@@ -257,6 +283,20 @@ std::string gguf_configuration(const io::GgufMetadata& metadata) {
     if (const auto* number = std::get_if<uint64_t>(&value)) text += str(key, '=', *number, ';');
     if (const auto* real = std::get_if<double>(&value)) text += str(key, '=', *real, ';');
     if (const auto* words = std::get_if<std::string>(&value)) text += str(key, '=', *words, ';');
+  }
+  return text;
+}
+
+// Edits them, and says how they differ from the file's: "" if they do not.
+std::string edit_layers(ModelDescription& d, const LoadOptions& options, const std::string& file) {
+  const std::vector<LayerDescription> before = d.layers;
+  options.edit_layers(d.layers);
+  check_description(d, file);
+  std::string text;
+  if (d.layers == before) return text;
+  for (const LayerDescription& layer : d.layers) {
+    text += str(" layer ", layer.source, ' ', static_cast<int>(layer.kind), ' ', layer.n_heads, ' ', layer.n_kv_heads, ' ',
+                layer.key_dim, ' ', layer.value_dim, ' ', layer.d_ff, ' ', layer.window, ' ', layer.rope, ';');
   }
   return text;
 }
@@ -309,6 +349,8 @@ Model Model::load(io::Weights weights, const LoadOptions& options) {
     configuration = mapped.text();
     parts->description = describe_config(configuration, file);
   }
+  if (options.edit_layers) configuration += edit_layers(parts->description, options, parts->weights.name());
+  parts->layers_of_cache = llm::layers_of_cache(parts->description);
   parts->arithmetic = options.arithmetic;
   parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
   parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());

@@ -23,15 +23,26 @@ enum WorkspaceSlot : size_t {
 };
 
 struct LayerParts {
+  size_t cache_layer = 0;  // the layer's index in the cache; of one with attention
   // Norm weights, 1 added where the family does so; empty: there is none.
   std::vector<float> attention_norm, query_norm, key_norm, post_attention_norm, mlp_norm, post_mlp_norm;
   LinearGroup qkv, output, gate_up, down;
 };
 
-// A rope's frequencies for the context that was asked for last.
-struct RopeTable {
-  size_t context = 0;  // 0: for none yet
-  RopeFrequencies frequencies;
+// A rope's frequencies for the contexts that were asked for last: sequences of one batch may have planned different ones.
+class RopeTable {
+ public:
+  // Valid until the next call.
+  const RopeFrequencies& at(const RopeDescription& rope, size_t context);
+
+ private:
+  static constexpr size_t kEntries = 8;
+  struct Entry {
+    size_t context = 0;
+    RopeFrequencies frequencies;
+  };
+  std::vector<Entry> entries_;
+  size_t next_ = 0;  // to be replaced
 };
 
 struct Model::Parts {
@@ -45,10 +56,10 @@ struct Model::Parts {
   std::vector<uint8_t> embedding_bytes;  // in fast arithmetic, so that nothing of the file is read after loading
   std::vector<float> final_norm;
   std::vector<LayerParts> layers;
+  std::vector<size_t> layers_of_cache;  // layer indices, by the index in the cache
   LinearGroup head;
   std::string fingerprint;
-  uint64_t n_parameters = 0, file_bytes = 0;        // of the tensors that are used
-  size_t planned_context = 0, reached_context = 0;  // the second: by the longest sequence of the last batch
+  uint64_t n_parameters = 0, file_bytes = 0;  // of the tensors that are used
   Tap tap;
   Workspace workspace;
   // Of the last forward(), kept for their memory.

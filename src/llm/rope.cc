@@ -83,6 +83,21 @@ const char* rope_kind_name(RopeKind kind) {
   return "?";
 }
 
+size_t rope_context(const RopeDescription& rope, size_t n_positions) {
+  switch (rope.kind) {
+    case RopeKind::kDynamic:
+      return std::max(n_positions, rope.original_context);
+    case RopeKind::kLongRope:
+      return n_positions > rope.original_context ? rope.original_context + 1 : rope.original_context;
+    case RopeKind::kDefault:
+    case RopeKind::kLinear:
+    case RopeKind::kLlama3:
+    case RopeKind::kYarn:
+      break;
+  }
+  return 1;
+}
+
 RopeFrequencies rope_frequencies(const RopeDescription& rope, size_t n_positions) {
   const double theta = rope.kind == RopeKind::kDynamic ? dynamic_theta(rope, n_positions) : rope.theta;
   std::vector<double> radians = plain_radians(theta, rope.n_rotated);

@@ -47,8 +47,6 @@ class SchedulerThread {
     stats_.n_slots = options_.n_slots;
     stats_.context = options_.context;
     stats_.cache_capacity_bytes = cache_->capacity_bytes();
-    // One rotation for all that share the cache, whatever length each has reached.
-    model_.set_planned_context(options_.context);
     thread_ = std::thread([this] { run(); });
   }
 
@@ -228,6 +226,8 @@ class SchedulerThread {
   // The slot gets its request last: until then nothing is under way that would have to be ended.
   void begin(Waiting& w) {
     Slot& slot = slots_.prepare(w.request);
+    // One rotation for all slots, whatever length each has reached: any may go on from what another holds.
+    cache_->set_plan(slot.id, plan_context(options_.context));
     const Request& request = w.request;
     if (request.score_prompt && slot.scores.empty()) {
       slot.scores.push_back({request.prompt[0], TokenScore::kUnknown, {}});

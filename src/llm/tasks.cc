@@ -10,7 +10,6 @@
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "llm/log_probability.h"
-#include "llm/planned_context.h"
 
 namespace kpd::llm {
 namespace {
@@ -82,13 +81,15 @@ class Scorer {
     const size_t shared = shared_tokens(lines);
     size_t longest = 0;
     for (const Line& line : lines) longest = std::max(longest, line.tokens.size() - 1);
-    const PlannedContext planned(model_, longest);
+    cache_->crop(0, 0);
+    cache_->set_plan(0, plan_context(longest));
     read(std::span(lines[0].tokens).first(shared));
     std::vector<BatchPart> batch;
     for (size_t i = 0; i < lines.size(); ++i) {
       const Line& line = lines[i];
       const auto sequence = static_cast<SequenceId>(i + 1);
       cache_->fork(0, sequence, shared);
+      cache_->set_plan(sequence, plan_context(longest));  // if nothing was shared, it has none yet
       BatchPart part{sequence,
                      {line.tokens.begin() + static_cast<std::ptrdiff_t>(shared), line.tokens.end() - 1},
                      {},
@@ -107,7 +108,6 @@ class Scorer {
 
  private:
   void read(std::span<const text::TokenId> tokens) {
-    cache_->crop(0, 0);
     n_tokens_ += tokens.size();
     for (size_t at = 0; at < tokens.size(); at += chunk_) {
       const auto some = tokens.subspan(at, std::min(chunk_, tokens.size() - at));

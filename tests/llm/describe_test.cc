@@ -86,6 +86,26 @@ ModelDescription describe_gguf_of(const std::string& architecture, const Values&
   return describe_gguf(m);
 }
 
+TEST(Describe, EveryLayerIsDescribed) {
+  for (const ModelDescription& d :
+       {describe("LlamaForCausalLM", ""), describe_gguf_of("llama", {{"attention.head_count_kv", uint64_t{2}}})}) {
+    ASSERT_EQ(d.layers.size(), 6u);
+    EXPECT_EQ(d.n_file_layers, 6u);
+    for (size_t i = 0; i < 6; ++i) {
+      const LayerDescription& layer = d.layers[i];
+      EXPECT_EQ(layer.source, i);
+      EXPECT_TRUE(layer.has_attention() && layer.has_mlp());
+      EXPECT_EQ(layer.query_width(), 64u);
+      EXPECT_EQ(layer.key_width(), 32u);
+      EXPECT_EQ(layer.value_width(), 32u);
+      EXPECT_EQ(layer.attended_width(), 64u);
+      EXPECT_EQ(layer.d_ff, 96u);
+      EXPECT_EQ(layer.rope, 0);
+    }
+    EXPECT_EQ(layers_of_cache(d), (std::vector<size_t>{0, 1, 2, 3, 4, 5}));
+  }
+}
+
 // As llama.cpp reads these keys (llama-model.cpp, load_hparams; llama-context.cpp).
 TEST(Describe, RopeOfGguf) {
   const auto rope = [](const Values& more) { return describe_gguf_of("llama", more).ropes[0]; };
@@ -181,7 +201,7 @@ TEST(Describe, KeysOfGgufThatChangeResultsAreRead) {
   EXPECT_EQ(two.ropes[1].theta, 5);
   EXPECT_EQ(describe_gguf_of("gemma3", {}).ropes[0].theta, 1e6);
   EXPECT_EQ(describe_gguf_of("llama", {}).ropes[0].theta, 1e4);
-  EXPECT_EQ(describe_gguf_of("granite", {{"attention.head_count_kv", List(6, 2)}}).n_kv_heads, 2u);
+  EXPECT_EQ(describe_gguf_of("granite", {{"attention.head_count_kv", List(6, 2)}}).layers[5].n_kv_heads, 2u);
 }
 
 TEST(Describe, KeysOfGgufThatNothingReadsAreRefused) {
@@ -208,7 +228,7 @@ TEST(Describe, KeysOfGgufThatNothingReadsAreRefused) {
         Values{{"expert_count", uint64_t{0}}, {"expert_used_count", uint64_t{2}}}, Values{{"ssm.conv_kernel", uint64_t{4}}},
         Values{{"vision.block_count", uint64_t{4}}}, Values{{"attention.causal", true}},
         Values{{"tensor_data_layout", std::string("Meta AI original pth")}}}) {
-    EXPECT_EQ(describe_gguf_of("llama", taken).n_layers, 6u) << taken[0].first;
+    EXPECT_EQ(describe_gguf_of("llama", taken).layers.size(), 6u) << taken[0].first;
   }
 }
 
@@ -243,8 +263,8 @@ TEST(Describe, WhatIsLeftOutIsNamed) {
 // transformers' classes decide what a file leaves out.
 TEST(Describe, WhatTheClassTakesWhereTheFileIsSilent) {
   EXPECT_EQ(describe("MistralForCausalLM", "").layers[0].window, 4096u);
-  EXPECT_EQ(describe("GemmaForCausalLM", "").head_dim, 256u);
-  EXPECT_EQ(describe("LlamaForCausalLM", "").head_dim, 16u);
+  EXPECT_EQ(describe("GemmaForCausalLM", "").layers[0].key_dim, 256u);
+  EXPECT_EQ(describe("LlamaForCausalLM", "").layers[0].key_dim, 16u);
   EXPECT_EQ(describe("SmolLM3ForCausalLM", "").ropes[0].theta, 2e6);
   EXPECT_FLOAT_EQ(describe("Gemma2ForCausalLM", "").attention_softcap, 50);
   EXPECT_FLOAT_EQ(describe("Gemma2ForCausalLM", R"("attn_logit_softcapping": null)").attention_softcap, 0);
@@ -257,7 +277,7 @@ TEST(Describe, WhatTheClassTakesWhereTheFileIsSilent) {
       "text_config": {"model_type": "ministral3", "num_hidden_layers": 2}})",
                                     "config.json");
   EXPECT_EQ(half.d_model, 4096u);
-  EXPECT_EQ(half.n_kv_heads, 8u);
+  EXPECT_EQ(half.layers[1].n_kv_heads, 8u);
   EXPECT_EQ(half.ropes[0].kind, RopeKind::kYarn);
   EXPECT_FLOAT_EQ(half.temperature_scale, 0.1f);
   EXPECT_EQ(half.temperature_length, 16384u);
@@ -308,7 +328,7 @@ TEST(Describe, FilesThatNameNoClass) {
 // Python writes infinities that JSON has not.
 TEST(Describe, InfinitiesOfPython) {
   const char* text = R"("time_step_limit": [0.0, Infinity, -Infinity, NaN], "_note": "say \"Infinity\" or NaN")";
-  EXPECT_EQ(describe("LlamaForCausalLM", text).n_layers, 6u);
+  EXPECT_EQ(describe("LlamaForCausalLM", text).layers.size(), 6u);
   EXPECT_KPD_ERROR(kCorruptData, "rope_theta is \"Infinity\", expected a number",
                    describe("LlamaForCausalLM", R"("rope_theta": Infinity)"));
 }

@@ -115,8 +115,6 @@ TEST(Evaluate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
       EXPECT_NEAR(e.perplexity, expected, 1e-4 * expected) << name << ' ' << chunk;
       EXPECT_NEAR(e.reference_perplexity, expected, 1e-4 * expected) << name << ' ' << chunk;
     }
-    EXPECT_EQ(model.planned_context(), 0u);
-    EXPECT_EQ(reference.planned_context(), 0u);
   }
 }
 

@@ -123,11 +123,10 @@ TEST(Generate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
     EXPECT_EQ(answer(40, 512, 128, false), answer(40, 8, 128, false)) << name;
     EXPECT_EQ(answer(20, 512, 128, false), answer(20, 1, 128, false)) << name;
     EXPECT_EQ(answer(40, 512, 48, true), answer(40, 8, 48, true)) << name;
-    EXPECT_EQ(model.planned_context(), 0u);
     // The same planned by hand.
     const std::vector<text::TokenId> expected = answer(20, 8, 128, false);
     const auto cache = model.make_cache("f32", 128);
-    model.set_planned_context(60);
+    cache->set_plan(0, plan_context(60));
     const BatchPart whole[] = {{0, {prompt.begin(), prompt.begin() + 20}, {}, BatchPart::Want::kLast, {}}};
     std::span<const float> logits = model.forward(whole, *cache);
     for (const text::TokenId token : expected) {

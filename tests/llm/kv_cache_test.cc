@@ -232,6 +232,34 @@ TEST(KvCache, PositionsHaveAnEnd) {
   EXPECT_EQ(cache->length(1), 1u);
 }
 
+TEST(KvCache, APlanBelongsToItsSequence) {
+  const auto cache = make_cache("f32", std::span(&kLayer, 1), 256, 1);
+  const Plan none, some{{100, 7}}, other{{200, 0}};
+  EXPECT_EQ(cache->plan(0), none);
+  cache->set_plan(0, other);
+  cache->set_plan(0, some);
+  const std::vector<int32_t> first = {0}, bad = {3, 3};
+  EXPECT_KPD_ERROR(kInvalidArgument, "does not follow", cache->begin({{{0, bad}}}));
+  cache->begin({{{0, first}, {1, first}}});  // never committed
+  cache->begin({{{0, first}}});
+  EXPECT_EQ(cache->plan(0), some) << "it does not hang on a token";
+  EXPECT_EQ(cache->plan(1), none);
+  append(*cache, 0, count(0, 70), kPlain, 1);
+  cache->set_plan(0, some);
+  EXPECT_KPD_ERROR(kInvalidArgument, "sequence 0 holds 70 tokens of another plan", cache->set_plan(0, other));
+  cache->set_plan(1, other);
+  for (const size_t shared : {size_t{70}, size_t{64}, size_t{1}}) {
+    cache->fork(0, 1, shared);
+    EXPECT_EQ(cache->plan(1), some) << shared;
+  }
+  cache->crop(0, 3);
+  cache->evict(0, 0, 2, nullptr, nullptr);
+  EXPECT_EQ(cache->plan(0), some);
+  cache->crop(0, 0);
+  EXPECT_EQ(cache->plan(0), none);
+  EXPECT_EQ(cache->plan(1), some);
+}
+
 TEST(KvCache, SavedSequencesComeBack) {
   for (const char* spec : {"f32", "f16"}) {
     const auto a = make_cache(spec, std::span(&kLayer, 1), 256, 1), b = make_cache(spec, std::span(&kLayer, 1), 256, 1);

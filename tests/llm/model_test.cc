@@ -70,6 +70,7 @@ float distance(std::span<const float> a, std::span<const float> b) {
 // `step` tokens a batch.
 std::vector<float> run_in_steps(Model& model, const char* spec, std::span<const text::TokenId> tokens, size_t step) {
   const auto cache = model.make_cache(spec, 64);
+  cache->set_plan(3, plan_context(tokens.size()));
   std::vector<float> pieces;
   for (size_t first = 0; first < tokens.size(); first += step) {
     const BatchPart batch[] = {part(3, tokens.subspan(first, std::min(step, tokens.size() - first)), BatchPart::Want::kAll)};
@@ -90,7 +91,6 @@ TEST_P(EveryFamily, GivesTheLogitsOfTransformers) {
 TEST_P(EveryFamily, TokenByTokenIsAllAtOnce) {
   const Golden golden = load_golden(GetParam());
   Model model = load_exact(GetParam());
-  model.set_planned_context(golden.tokens.size());
   // Many queries at once read a cache of 16 bits in another way than few.
   for (const char* spec : {"f32", "f16", "bf16"}) {
     const std::vector<float> whole = run_whole(model, golden.tokens, spec);
@@ -128,24 +128,20 @@ TEST_F(ModelFolder, AGgufFileBesideItsConfigIsLoadedByItsOwnNames) {
 
 // A key of layer 0, moved: what the rotation of its new position makes of it, by the frequencies that the context calls for.
 TEST(Model, KeysAreMovedByTheFrequenciesOfTheirContext) {
-  const Golden golden = load_golden("phi3");
-  for (const bool planned : {true, false}) {
-    Model model = load_exact("phi3");
-    if (planned) {
-      model.set_planned_context(64);
-    } else {
-      run_whole(model, golden.tokens);
-    }
-    const RopeFrequencies frequencies = rope_frequencies(model.description().ropes[0], 64);
+  const Model model = load_exact("phi3");
+  ASSERT_NE(rope_frequencies(model.description().ropes[0], 64).radians,
+            rope_frequencies(model.description().ropes[0], 32).radians);
+  for (const size_t context : {64, 32, 0}) {
+    const RopeFrequencies frequencies = rope_frequencies(model.description().ropes[0], context);
     ASSERT_EQ(frequencies.radians.size(), 4u);
     std::vector<float> key = {1, 2, 3, 4, 5, 6, 7, 8};
     const std::vector<float> before = key;
-    model.rerotate(0, key.data(), 1, -10);
+    model.rerotate(0, key.data(), 1, -10, context);
     for (size_t i = 0; i < 4; ++i) {
       const double angle = -10.0 * static_cast<double>(frequencies.radians[i]);
       const auto x = static_cast<double>(before[i]), y = static_cast<double>(before[i + 4]);
-      EXPECT_NEAR(key[i], x * std::cos(angle) - y * std::sin(angle), 1e-5) << i << planned;
-      EXPECT_NEAR(key[i + 4], y * std::cos(angle) + x * std::sin(angle), 1e-5) << i << planned;
+      EXPECT_NEAR(key[i], x * std::cos(angle) - y * std::sin(angle), 1e-5) << i << ' ' << context;
+      EXPECT_NEAR(key[i + 4], y * std::cos(angle) + x * std::sin(angle), 1e-5) << i << ' ' << context;
     }
   }
 }
@@ -175,6 +171,42 @@ TEST(Model, ARaggedBatchIsEachSequenceAlone) {
   EXPECT_EQ(distance(row(all, 1), row(zero, 22)), 0);
   EXPECT_EQ(distance(row(all, 2), row(zero, 29)), 0);
   EXPECT_EQ(distance(row(all, 3), row(one, 3)), 0);
+}
+
+// The original context is 32 tokens: what a sequence has planned decides how it is rotated, whatever its neighbours have.
+TEST(Model, EachSequenceHasItsOwnPlannedContext) {
+  for (const char* name : {"phi3", "llama_dynamic"}) {
+    Model model = load_exact(name);
+    const std::vector<text::TokenId> all = load_golden(name).tokens;
+    const std::span<const text::TokenId> tokens(all);
+    const size_t plans[] = {0, 60, 200, 0, 24};
+    const auto alone = [&](size_t plan, size_t n) {
+      const auto cache = model.make_cache("f32", 64);
+      cache->set_plan(0, plan_context(plan));
+      std::vector<std::vector<float>> rows;
+      for (size_t i = 0; i < n; ++i) {
+        const BatchPart batch[] = {part(0, tokens.subspan(i, 1), BatchPart::Want::kLast)};
+        const auto logits = model.forward(batch, *cache);
+        rows.emplace_back(logits.begin(), logits.end());
+      }
+      return rows;
+    };
+    const auto cache = model.make_cache("f32", 512);
+    for (SequenceId s = 0; s < 5; ++s) cache->set_plan(s, plan_context(plans[s]));
+    std::vector<std::vector<std::vector<float>>> expected;
+    for (const size_t plan : plans) expected.push_back(alone(plan, 40));
+    EXPECT_EQ(expected[0], expected[3]);
+    EXPECT_EQ(expected[0][20], expected[4][20]);
+    EXPECT_NE(expected[0][20], expected[1][20]) << "a plan beyond the original context changes nothing";
+    const size_t v = model.description().n_vocabulary;
+    for (size_t i = 0; i < 40; ++i) {
+      std::vector<BatchPart> batch;
+      for (SequenceId s = 0; s < 5; ++s) batch.push_back(part(s, tokens.subspan(i, 1), BatchPart::Want::kLast));
+      const auto logits = model.forward(batch, *cache);
+      for (size_t s = 0; s < 5; ++s) EXPECT_EQ(distance(logits.subspan(s * v, v), expected[s][i]), 0) << name << s << ' ' << i;
+    }
+    for (SequenceId s = 0; s < 5; ++s) EXPECT_EQ(planned_context(cache->plan(s)), plans[s]);
+  }
 }
 
 TEST(Model, TheNumberOfThreadsChangesNothing) {
@@ -260,7 +292,7 @@ TEST(Model, ThePiecesRefuseWhatTheModelLacks) {
   }
   for (const size_t index : {3, 99}) {
     EXPECT_KPD_ERROR(kInvalidArgument, "the model has 3", model.layer(index, rows, hidden.data(), *cache));
-    EXPECT_KPD_ERROR(kInvalidArgument, "the model has 3", model.rerotate(index, hidden.data(), 1, 1));
+    EXPECT_KPD_ERROR(kInvalidArgument, "the model has 3", model.rerotate(index, hidden.data(), 1, 1, 1));
   }
 }
 

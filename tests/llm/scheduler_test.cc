@@ -75,8 +75,8 @@ Answer collect(Ticket& ticket) {
 
 Generated alone(const text::Tokenizer& tokenizer, const Request& r) {
   Model model = load();
-  model.set_planned_context(kContext);
   const auto cache = model.make_cache("f32", kContext);
+  cache->set_plan(0, plan_context(kContext));
   GenerateOptions options;
   options.max_tokens = r.max_tokens;
   options.context = kContext;
@@ -231,8 +231,8 @@ TEST(Scheduler, RequestsThatBeginAlikeAreReadOnce) {
 
 std::vector<float> prompt_logprobs(const std::vector<text::TokenId>& prompt) {
   Model model = load();
-  model.set_planned_context(kContext);
   const auto cache = model.make_cache("f32", kContext);
+  cache->set_plan(0, plan_context(kContext));
   const BatchPart batch[] = {{0, prompt, {}, BatchPart::Want::kAll, {}}};
   const auto logits = model.forward(batch, *cache);
   const size_t n = model.description().n_vocabulary;

@@ -133,12 +133,13 @@ Memory this_machine() {
 // What many models look like, for a bare number of parameters.
 llm::ModelDescription like_llama(bool large) {
   llm::ModelDescription d;
-  d.n_layers = large ? 80 : 32;
+  llm::LayerDescription layer;
+  layer.n_heads = large ? 64 : 32;
+  layer.n_kv_heads = 8;
+  layer.key_dim = layer.value_dim = 128;
+  layer.d_ff = large ? 28672 : 14336;
+  d.layers.assign(large ? 80 : 32, layer);
   d.d_model = large ? 8192 : 4096;
-  d.n_heads = large ? 64 : 32;
-  d.n_kv_heads = 8;
-  d.head_dim = 128;
-  d.d_ff = large ? 28672 : 14336;
   d.n_vocabulary = 128256;
   return d;
 }
@@ -182,10 +183,10 @@ Subject read_subject(const PlanArgs& args) {
 // sliding window kept that alone.
 double cache_bytes(const llm::ModelDescription& d, const char* kv, uint64_t ctx, bool windows = false) {
   double bytes = 0;
-  for (size_t i = 0; i < d.n_layers; ++i) {
-    const size_t window = i < d.layers.size() ? d.layers[i].window : 0;
-    const llm::CacheLayer layer[] = {{d.n_kv_heads, d.head_dim, window}};
-    const uint64_t tokens = windows && window > 0 ? std::min<uint64_t>(ctx, window) : ctx;
+  for (const size_t i : llm::layers_of_cache(d)) {
+    const llm::LayerDescription& described = d.layers[i];
+    const llm::CacheLayer layer[] = {{described.n_kv_heads, described.key_dim, described.window}};
+    const uint64_t tokens = windows && described.window > 0 ? std::min<uint64_t>(ctx, described.window) : ctx;
     bytes += static_cast<double>(llm::make_cache(kv, layer, tokens, 1)->capacity_bytes());
   }
   return bytes;
@@ -293,7 +294,7 @@ void print_caches(const llm::ModelDescription& d, uint64_t ctx, uint64_t batch) 
   for (const char* kv : kCaches) fmt::print("  {:<10} {}\n", kv, size_text(cache_bytes(d, kv, ctx) * sequences));
   if (const size_t n = windowed_layers(d); n > 0)
     fmt::print("  {} of {} layers see a sliding window only; kpd keeps all of them whole (windows alone: {} in f16)\n", n,
-               d.n_layers, size_text(cache_bytes(d, "f16", ctx, true) * sequences));
+               d.layers.size(), size_text(cache_bytes(d, "f16", ctx, true) * sequences));
 }
 
 void print_text(const Subject& subject, const std::vector<Row>& rows, const Memory& memory, uint64_t ctx, uint64_t batch) {

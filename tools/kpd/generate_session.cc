@@ -114,8 +114,6 @@ void Session::load() {
   cache_ = loaded_->model.make_cache(kv_, options_.context);
   fmt::print(stderr, "cache of keys and values: {}, {} tokens, {} when full\n", kv_, options_.context,
              binary_size(cache_->capacity_bytes()));
-  // Answers go on from one another: the cache keeps what the first of them rotated.
-  if (conversation_) loaded_->model.set_planned_context(options_.context);
 }
 
 const text::Tokenizer& Session::tokenizer() const { return loaded_ ? loaded_->tokenizer : opened_->tokenizer; }
@@ -136,6 +134,8 @@ llm::Generated Session::answer(const std::vector<text::TokenId>& prompt, bool pr
   size_t same = 0;
   while (same < held_.size() && same + 1 < prompt.size() && held_[same] == prompt[same]) ++same;
   cache_->crop(0, same);
+  // Answers go on from one another: the cache keeps what the first of them rotated.
+  if (conversation_) cache_->set_plan(0, llm::plan_context(options_.context));
   held_.resize(same);
   const auto rest = std::span(prompt).subspan(same);
   // A seed's numbers are drawn once, whatever is asked again after /clear or when turns were dropped.
@@ -146,7 +146,7 @@ llm::Generated Session::answer(const std::vector<text::TokenId>& prompt, bool pr
   llm::Generated g;
   g.prompt_tokens = rest.size();
   g.reason = llm::FinishReason::kCancelled;
-  const size_t n_layers = loaded_->model.description().n_layers;
+  const size_t n_layers = loaded_->model.description().layers.size();
   loaded_->model.set_tap([&](size_t layer, llm::LinearSite site, const float*, size_t n_rows, size_t) {
     if (site == llm::LinearSite::kQkv) listener.begin_layer(layer, n_layers, n_rows);
   });

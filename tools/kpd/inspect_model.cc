@@ -107,13 +107,14 @@ Json id_json(const text::Tokenizer& tokenizer, std::optional<text::TokenId> id) 
 }
 
 Json description_json(const llm::ModelDescription& d) {
+  const llm::LayerDescription& layer = d.layers.front();  // all that kpd reads are alike
   return {{"family", d.family},
-          {"n_layers", d.n_layers},
+          {"n_layers", d.layers.size()},
           {"d_model", d.d_model},
-          {"n_heads", d.n_heads},
-          {"n_kv_heads", d.n_kv_heads},
-          {"head_dim", d.head_dim},
-          {"d_ff", d.d_ff},
+          {"n_heads", layer.n_heads},
+          {"n_kv_heads", layer.n_kv_heads},
+          {"head_dim", layer.key_dim},
+          {"d_ff", layer.d_ff},
           {"n_vocabulary", d.n_vocabulary},
           {"context", d.max_context},
           {"tied_head", d.tied_head},
@@ -157,8 +158,9 @@ void print_model(const std::string& path, const io::Weights& weights, const Over
              bits_per_weight(o.total.bytes, o.total.weights));
   if (o.description) {
     const llm::ModelDescription& d = *o.description;
+    const llm::LayerDescription& layer = d.layers.front();
     fmt::print("{}: {} layers, width {}, {} heads of {} ({} of keys and values), MLP {}, vocabulary {}{}\n", d.family,
-               d.n_layers, d.d_model, d.n_heads, d.head_dim, d.n_kv_heads, d.d_ff, d.n_vocabulary,
+               d.layers.size(), d.d_model, layer.n_heads, layer.key_dim, layer.n_kv_heads, layer.d_ff, d.n_vocabulary,
                d.tied_head ? ", head tied to the embedding" : "");
     fmt::print("context {}, rope {}\n", d.max_context, d.ropes.empty() ? "none" : llm::rope_kind_name(d.ropes[0].kind));
   }

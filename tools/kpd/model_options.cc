@@ -107,9 +107,9 @@ LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threa
   const double seconds = opened.seconds + since(start);
   for (const std::string& note : opened.tokenizer.notes()) say("note: {}: {}\n", opened.path, note);
   say("{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
-      opened.path, model.description().family, model.description().n_layers, static_cast<double>(model.n_parameters()) / 1e6,
-      binary_size(model.file_bytes()), binary_size(model.memory_bytes()), llm::arithmetic_name(arithmetic), threads,
-      threads == 1 ? "" : "s", seconds);
+      opened.path, model.description().family, model.description().layers.size(),
+      static_cast<double>(model.n_parameters()) / 1e6, binary_size(model.file_bytes()), binary_size(model.memory_bytes()),
+      llm::arithmetic_name(arithmetic), threads, threads == 1 ? "" : "s", seconds);
   return {std::move(model), std::move(opened.tokenizer), seconds};
 }
 

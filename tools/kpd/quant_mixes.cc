@@ -137,13 +137,16 @@ uint64_t NetworkShape::matrix_values() const {
 
 NetworkShape network_shape(const llm::ModelDescription& d) {
   NetworkShape n;
-  n.n_layers = static_cast<uint32_t>(d.n_layers);
-  n.heads_per_kv_head = static_cast<uint32_t>(d.n_heads / std::max<size_t>(d.n_kv_heads, 1));
+  n.n_layers = static_cast<uint32_t>(d.layers.size());
   n.tied_head = d.tied_head;
-  const uint64_t q = d.n_heads * d.head_dim, kv = d.n_kv_heads * d.head_dim, width = d.d_model, mlp = d.d_ff;
+  const uint64_t width = d.d_model;
   n.matrices.push_back({MatrixRole::kEmbedding, 0, d.n_vocabulary, width});
   if (!d.tied_head) n.matrices.push_back({MatrixRole::kHead, 0, d.n_vocabulary, width});
+  n.other_values = width;
   for (uint32_t i = 0; i < n.n_layers; ++i) {
+    const llm::LayerDescription& layer = d.layers[i];
+    const uint64_t q = layer.query_width(), kv = layer.key_width(), mlp = layer.d_ff;
+    n.heads_per_kv_head = static_cast<uint32_t>(layer.n_heads / std::max<size_t>(layer.n_kv_heads, 1));
     if (d.fused_qkv) {
       n.matrices.push_back({MatrixRole::kQkv, i, q + 2 * kv, width});
     } else {
@@ -154,13 +157,12 @@ NetworkShape network_shape(const llm::ModelDescription& d) {
     n.matrices.push_back({MatrixRole::kGateUp, i, 2 * mlp, width});  // one or two, of the same types
     n.matrices.push_back({MatrixRole::kOutput, i, width, q});
     n.matrices.push_back({MatrixRole::kDown, i, width, mlp});
+    n.other_values += width * ((d.pre_norms ? 2 : 0) + (d.post_norms ? 2 : 0));
+    if (d.qk_norm) n.other_values += d.qk_norm_whole ? q + kv : 2 * layer.key_dim;
+    if (d.qkv_bias) n.other_values += q + 2 * kv;
+    if (d.o_bias) n.other_values += width;
+    if (d.mlp_bias) n.other_values += 2 * mlp + width;
   }
-  uint64_t per_layer = width * ((d.pre_norms ? 2 : 0) + (d.post_norms ? 2 : 0));
-  if (d.qk_norm) per_layer += d.qk_norm_whole ? q + kv : 2 * d.head_dim;
-  if (d.qkv_bias) per_layer += q + 2 * kv;
-  if (d.o_bias) per_layer += width;
-  if (d.mlp_bias) per_layer += 2 * mlp + width;
-  n.other_values = d.n_layers * per_layer + width;
   return n;
 }
 

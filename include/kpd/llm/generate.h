@@ -66,8 +66,9 @@ class StopFilter {
 // known and returns false to end; an empty function never ends it. Throws Error(kInvalidArgument) for an empty prompt, one that
 // fills the context, and a repeat penalty where options.held is not what the cache holds; and what Model::forward and
 // Sampler::pick throw. Rotations that depend on the context are those of prompt and max_tokens, at most options.context, unless
-// more was planned (Model::set_planned_context): who continues a sequence by several calls plans for all of them. A token of
-// the answer allocates nothing but what the result and the cache grow by.
+// more was planned for the sequence (plan_context); one that holds tokens goes on by the plan that it has: who continues a
+// sequence by several calls plans for all of them before the first. A token of the answer allocates nothing but what the result
+// and the cache grow by.
 Generated generate(Model& model, const text::Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
                    std::span<const text::TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text);

@@ -5,6 +5,7 @@
 // their sequences. Without commit, the next begin() forgets them. Thread-compatible.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,13 @@ struct CacheBatch {
   size_t n_rows() const;
 };
 
+// What a sequence's keys were made for and no position tells, e.g. the context that chose its rotations. Opaque: the cache
+// keeps it with the sequence and never reads it. A sequence of which nothing was said has zeros.
+struct Plan {
+  std::array<uint64_t, 2> words{};
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
 struct AttendOptions {
   size_t n_heads = 0;  // of q; a multiple of the layer's n_kv_heads
   float scale = 1;
@@ -40,7 +48,8 @@ struct AttendOptions {
   size_t window = 0;  // 0: none
 };
 
-// Rotates the keys of one head by a number of positions; keys [n, head_dim] in place. Given to the cache by the model.
+// Rotates the keys of one head by a number of positions; keys [n, head_dim] in place. `layer` is the cache's index of it. Given
+// to the cache by the model.
 using Rerotate = void (*)(const void* model, size_t layer, float* keys, size_t n, int32_t by);
 
 class KvCache {
@@ -49,11 +58,17 @@ class KvCache {
 
   // Throws Error(kInvalidArgument) for positions that do not follow, Error(kLimitExceeded) beyond the capacity.
   virtual void begin(const CacheBatch& batch) = 0;
-  // q and out [n_rows, n_heads, head_dim], k and v [n_rows, n_kv_heads, head_dim], keys rotated. A token attends to all tokens
-  // of its sequence with a position not after its own (and within the window), itself included.
+  // `layer` is the index in layers(). q and out [n_rows, n_heads, head_dim], k and v [n_rows, n_kv_heads, head_dim], keys
+  // rotated. A token attends to all tokens of its sequence with a position not after its own (and within the window), itself
+  // included.
   virtual void attend(size_t layer, const float* q, const float* k, const float* v, float* out,
                       const AttendOptions& options) = 0;
   virtual void commit() = 0;
+
+  virtual Plan plan(SequenceId sequence) const = 0;
+  // Before the first token; kept until the sequence is forgotten, and copied by a fork of one token or more. Throws
+  // Error(kInvalidArgument) if it holds tokens of another plan.
+  virtual void set_plan(SequenceId sequence, const Plan& plan) = 0;
 
   virtual size_t length(SequenceId sequence) const = 0;          // tokens held
   virtual int32_t next_position(SequenceId sequence) const = 0;  // the last token's position + 1; 0 for none

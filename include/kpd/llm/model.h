@@ -25,6 +25,13 @@ struct BatchPart {
   std::vector<uint32_t> rows;  // of kList: indices into tokens, ascending, each once
 };
 
+// The plan (KvCache::set_plan) of a sequence that is expected to reach n_positions: rotations that depend on the context
+// (dynamic, longrope) are those of it from the first token on, so that a prompt read in chunks is the prompt read at once.
+// Without one they are those of what has been reached. evaluate(), run_task(), generate() and the scheduler plan what they
+// need.
+Plan plan_context(size_t n_positions);
+size_t planned_context(const Plan& plan);
+
 // Cosines and sines of one rope for rows of a batch, each [n_rows, n_rotated / 2].
 struct RopeAngles {
   std::vector<float> cosines, sines;
@@ -40,7 +47,7 @@ struct BatchRows {
 
   std::vector<text::TokenId> tokens;
   std::vector<int32_t> positions;
-  std::vector<int32_t> contexts;   // positions that the row's sequence reaches in this batch
+  std::vector<size_t> contexts;    // positions that the row's sequence reaches in this batch, or has planned
   std::vector<uint32_t> wanted;    // rows that want logits
   std::vector<RopeAngles> angles;  // of each of the description's ropes
   CacheBatch cache;
@@ -57,6 +64,9 @@ struct LoadOptions {
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 0;  // <= 0: all
   Limits limits;
+  // Called with the layers of the file (ModelDescription::layers) before anything is loaded: it may leave some out, repeat or
+  // move them, or take a half of one away. Tensors of a layer or half that is left out are passed over. May be empty.
+  std::function<void(std::vector<LayerDescription>&)> edit_layers{};
   // Called by the loading thread with the bytes of the file that the matrix just laid out has there; may be empty. What it
   // throws ends the loading.
   std::function<void(uint64_t bytes)> on_progress{};
@@ -84,6 +94,7 @@ class Model {
   const std::string& fingerprint() const;
 
   std::vector<CacheLayer> cache_layers() const;
+  std::span<const size_t> layers_of_cache() const;  // layers_of_cache(description())
   // llm::make_cache (kv_cache.h) for these layers.
   std::unique_ptr<KvCache> make_cache(std::string_view spec, size_t capacity) const;
 
@@ -101,15 +112,10 @@ class Model {
   // logits [n_rows, n_vocabulary] of rows of hidden (final norm included).
   void head(const float* hidden, size_t n_rows, float* logits);
 
-  // The context that sequences are expected to reach: rotations that depend on it (dynamic, longrope) use it from the first
-  // token on, so that a prompt read in chunks is the prompt read at once. 0 (default): what has been reached. evaluate(),
-  // run_task(), generate() and the scheduler plan what they need, for as long as they run.
-  void set_planned_context(size_t n_positions);
-  size_t planned_context() const;
   void set_tap(Tap tap);
-  // Rotates keys of `layer` by a number of positions (KvCache::evict): by the frequencies of the planned context or, if the
-  // last forward() reached farther, of that one.
-  void rerotate(size_t layer, float* keys, size_t n, int32_t by) const;
+  // Rotates keys [n, key_dim] of one head of `layer` by a number of positions (KvCache::evict), by the frequencies of a
+  // context: what the sequence has planned or, if it reached farther, that.
+  void rerotate(size_t layer, float* keys, size_t n, int32_t by, size_t context) const;
 
   struct Parts;  // of the implementation
 

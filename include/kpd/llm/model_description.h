@@ -36,14 +36,30 @@ struct RopeDescription {
 
 enum class Activation { kSilu, kGeluTanh };
 
+// What a layer consists of. Each half adds its output to the hidden state.
+enum class LayerKind { kAttentionAndMlp, kAttention, kMlp };
+
 struct LayerDescription {
-  size_t window = 0;  // a token sees itself and the window - 1 before it; 0: all before it
-  int rope = 0;       // index into ropes; -1: not rotated
+  LayerKind kind = LayerKind::kAttentionAndMlp;
+  size_t source = 0;  // index of the layer in the file whose tensors these are
+  size_t n_heads = 0, n_kv_heads = 0;
+  size_t key_dim = 0, value_dim = 0;  // of a head: queries and keys, values
+  size_t d_ff = 0;                    // width of the MLP
+  size_t window = 0;                  // a token sees itself and the window - 1 before it; 0: all before it
+  int rope = 0;                       // index into ropes; -1: not rotated
+
+  friend bool operator==(const LayerDescription&, const LayerDescription&) = default;
+  bool has_attention() const { return kind != LayerKind::kMlp; }
+  bool has_mlp() const { return kind != LayerKind::kAttention; }
+  size_t query_width() const { return n_heads * key_dim; }  // of a token, all heads
+  size_t key_width() const { return n_kv_heads * key_dim; }
+  size_t value_width() const { return n_kv_heads * value_dim; }
+  size_t attended_width() const { return n_heads * value_dim; }
 };
 
 struct ModelDescription {
   std::string family;  // "llama", "qwen2", ...
-  size_t n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_ff = 0, n_vocabulary = 0;
+  size_t d_model = 0, n_vocabulary = 0;
   size_t max_context = 0;
   float norm_eps = 1e-5f;
   bool text_half = false;      // of a model for images too, whose other tensors stand beside
@@ -67,9 +83,16 @@ struct ModelDescription {
   size_t temperature_length = 0;
   float logit_softcap = 0;
   Activation activation = Activation::kSilu;
+  // In the order in which they run. The readers below describe all layers of a file, layer i from source i; who leaves some
+  // out, moves or repeats them edits this list (LoadOptions::edit_layers), while n_file_layers stays.
   std::vector<LayerDescription> layers;
+  size_t n_file_layers = 0;
   std::vector<RopeDescription> ropes;
 };
+
+// Three numbers name a layer: its index in ModelDescription::layers ("layer"), in the file (LayerDescription::source), and in
+// the cache, which knows only the layers with attention. This is the layer index of each layer of the cache, ascending.
+std::vector<size_t> layers_of_cache(const ModelDescription& description);
 
 // From the text of a Hugging Face config.json, in its old and its transformers-5 spelling; of a model for text and images its
 // text half. `name` is the file, for errors. Throws Error(kUnsupported) for an architecture, an activation or a rope kind that
@@ -94,5 +117,7 @@ struct RopeFrequencies {
   float attention_factor = 1;
 };
 RopeFrequencies rope_frequencies(const RopeDescription& rope, size_t n_positions);
+// The context of those that have the same frequencies as n_positions.
+size_t rope_context(const RopeDescription& rope, size_t n_positions);
 
 }  // namespace kpd::llm
