@@ -9,7 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIDDLE = {"base", "kernels"}
-LLM = MIDDLE | {"io", "quant", "text"}
+LLM = MIDDLE | {"io", "quant", "text", "weight"}
 RECIPE = LLM | {"llm", "transform", "coding"}
 MAY_USE = {
     "base": set(),
@@ -19,18 +19,19 @@ MAY_USE = {
     "transform": MIDDLE,
     "quant": MIDDLE,
     "coding": MIDDLE,
+    "weight": MIDDLE | {"transform", "quant", "coding"},
     "gradient": MIDDLE | {"comm", "transform", "quant", "coding"},
     "text": {"base", "io"},
     "llm": LLM,
     "recipe": RECIPE,
     "train": RECIPE | {"recipe", "gradient", "comm"},
-    "diffusion": MIDDLE | {"comm", "io", "transform", "quant"},
+    "diffusion": MIDDLE | {"comm", "io", "transform", "quant", "weight"},
 }
 # kernels is private: it has no folder in include/.
 NOT_PUBLIC = {"kernels"}
 # What a stage may include from outside kpd, beside the C and C++ standard libraries and the operating system.
 LIBRARIES = {
-    "hwy/": {"base", "kernels", "transform", "quant", "coding", "gradient"},
+    "hwy/": {"base", "kernels", "transform", "quant", "coding", "weight", "gradient"},
     "nlohmann/": {"io"},
     "zlib.h": {"io"},
     "torch/": {"train", "diffusion"},

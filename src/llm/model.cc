@@ -1,4 +1,4 @@
-// llm: the forward pass. It knows neither how weights are stored (linear.h) nor how keys and values are (kv_cache.h).
+// llm: the forward pass. It knows neither how weights are stored (kpd/weight) nor how keys and values are (kv_cache.h).
 #include "kpd/llm/model.h"
 
 #include <algorithm>
@@ -166,6 +166,25 @@ const char* linear_site_name(LinearSite site) {
   return "?";
 }
 
+namespace {
+
+weight::Linear& group_of(Model::Parts& parts, size_t layer, LinearSite site) {
+  if (site == LinearSite::kHead) {
+    if (layer != parts.layers.size()) {
+      fail(ErrorCode::kInvalidArgument, "the head stands behind the layers, at ", parts.layers.size(), ", not at ", layer);
+    }
+    return parts.head;
+  }
+  check_layer(parts.description, layer);
+  LayerParts& of = parts.layers[layer];
+  return site == LinearSite::kQkv      ? of.qkv
+         : site == LinearSite::kOutput ? of.output
+         : site == LinearSite::kGateUp ? of.gate_up
+                                       : of.down;
+}
+
+}  // namespace
+
 Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -211,13 +230,13 @@ std::span<const size_t> Model::layers_of_cache() const { return parts_->layers_o
 
 void Model::embed(std::span<const text::TokenId> tokens, float* hidden) const {
   const ModelDescription& d = parts_->description;
-  const WeightSource& table = parts_->embedding;
+  const weight::StoredTensor& table = parts_->embedding.weight();
   thread_local std::vector<uint8_t> stored;
   for (size_t r = 0; r < tokens.size(); ++r) {
     check_token(d, tokens[r]);
     float* row = hidden + r * d.d_model;
     const uint8_t* bytes = nullptr;
-    table.gather(static_cast<size_t>(tokens[r]), 1, stored, &bytes);
+    parts_->embedding.gather(static_cast<size_t>(tokens[r]), 1, stored, &bytes);
     quant::dequantize_blocks(table.type, {bytes, table.row_bytes()}, 0, {row, d.d_model});
     if (d.embedding_scale != 1) kernels::scale(row, d.d_model, d.embedding_scale);
   }
@@ -282,7 +301,7 @@ class LayerRun {
     return normed;
   }
 
-  void run(LinearSite site, const LinearGroup& group, const float* x, size_t n_in, std::initializer_list<float*> outs) {
+  void run(LinearSite site, const weight::Linear& group, const float* x, size_t n_in, std::initializer_list<float*> outs) {
     if (p_.tap) p_.tap(index_, site, x, n_, n_in);
     group.run(x, n_, std::span<float* const>(outs.begin(), outs.size()), p_.workspace, p_.n_threads);
   }
@@ -379,6 +398,25 @@ std::span<const float> Model::forward(std::span<const BatchPart> batch, KvCache&
   float* logits = p.workspace.floats(kLogits, n * d.n_vocabulary);
   head(hidden, n, logits);
   return {logits, n * d.n_vocabulary};
+}
+
+void Model::replace(size_t layer, LinearSite site, size_t i, std::unique_ptr<weight::Matrix> matrix) {
+  Parts& p = *parts_;
+  weight::Linear& group = group_of(p, layer, site);
+  group.replace(i, std::move(matrix));
+  // What the matrix makes of one input tells it from others.
+  std::vector<float> input(group.matrix(i).n_in());
+  for (size_t c = 0; c < input.size(); ++c) input[c] = static_cast<float>(c * 40503 % 65521) / 32768 - 1;
+  std::vector<std::vector<float>> results(group.size());
+  std::vector<float*> outs;
+  for (size_t m = 0; m < group.size(); ++m) {
+    results[m].resize(group.matrix(m).n_out());
+    outs.push_back(results[m].data());
+  }
+  group.run(input.data(), 1, outs, p.workspace, p.n_threads);
+  std::string text = str(layer, ' ', linear_site_name(site), ' ', i, ' ', group.matrix(i).format(), ' ');
+  text.append(reinterpret_cast<const char*>(results[i].data()), results[i].size() * sizeof(float));
+  p.fingerprint = changed_fingerprint(p.fingerprint, text);
 }
 
 void Model::rerotate(size_t layer, float* keys, size_t n, int32_t by, size_t context) const {

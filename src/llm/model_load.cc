@@ -41,12 +41,14 @@ class Loader {
     if (parts_.arithmetic == Arithmetic::kFast) copy_embedding();
     parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
     parts_.layers.resize(d_.layers.size());
-    for (size_t i = 0; i < d_.layers.size(); ++i) load_layer(d_.layers[i], parts_.layers[i]);
+    for (size_t i = 0; i < d_.layers.size(); ++i) load_layer(i);
     for (size_t i = 0; i < parts_.layers_of_cache.size(); ++i) parts_.layers[parts_.layers_of_cache[i]].cache_layer = i;
     const bool own_head = entry(TensorRole::kHead, 0, ".weight") != nullptr;
     if (!own_head && !d_.tied_head) missing(TensorRole::kHead, 0, ".weight");
     parts_.description.tied_head = !own_head;
-    parts_.head.add(make(own_head ? TensorRole::kHead : TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model), {});
+    add(parts_.head, d_.layers.size(), LinearSite::kHead, own_head ? TensorRole::kHead : TensorRole::kEmbedding, 0,
+        d_.n_vocabulary, d_.d_model, {}, {});
+    if (!formats_.empty()) parts_.fingerprint = changed_fingerprint(parts_.fingerprint, formats_);
     pass_over_left_out();
     refuse_unused();
   }
@@ -97,69 +99,72 @@ class Loader {
     return w;
   }
 
-  WeightSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) {
+  weight::MatrixSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) {
     const io::WeightEntry& e = find(role, layer, ".weight", {n_out, n_in});
-    WeightSource s{
-        e.name, e.type, n_in, {}, [&w = parts_.weights](const uint8_t* from, std::span<uint8_t> to) { w.read(from, to); }};
     if (n_in % block_type_info(e.type).block_values != 0) {
       fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " has rows of ", n_in,
            " values, not whole blocks");
     }
-    s.rows.resize(n_out);
-    for (size_t o = 0; o < n_out; ++o) s.rows[o] = e.bytes.data() + o * s.row_bytes();
+    weight::MatrixSource s;
+    s.n_out = n_out;
+    s.n_in = n_in;
+    s.parts = {{std::string(weight::MatrixSource::kWeight),
+                {e.name, e.type, n_out, n_in, e.bytes.data(),
+                 [&w = parts_.weights](const uint8_t* from, std::span<uint8_t> to) { w.read(from, to); }}}};
     return s;
   }
 
   void copy_embedding() {
-    WeightSource& s = parts_.embedding;
-    const size_t row_bytes = s.row_bytes();
-    parts_.embedding_bytes.resize(s.rows.size() * row_bytes);
-    if (s.rows.empty()) return;
-    s.read(s.rows[0], parts_.embedding_bytes);
-    for (size_t i = 0; i < s.rows.size(); ++i) s.rows[i] = parts_.embedding_bytes.data() + i * row_bytes;
-    s.read = nullptr;
+    weight::StoredTensor& table = parts_.embedding.parts[0].tensor;
+    parts_.embedding_bytes.resize(table.n_rows * table.row_bytes());
+    table.read(table.bytes, parts_.embedding_bytes);
+    table.bytes = parts_.embedding_bytes.data();
+    table.read = nullptr;
   }
 
-  // Row of a head of `width` rows in a file whose rotation turns neighbours, for a row of a rotation of halves.
-  static size_t file_row(size_t row, size_t width) {
-    const size_t in_head = row % width, half = width / 2;
-    return row - in_head + 2 * (in_head % half) + in_head / half;
-  }
+  // Which rows of a stored matrix, in which order (weight::MatrixSource).
+  struct Rows {
+    size_t first = 0, n_stored = 0;  // 0: as many as are asked for
+    size_t pair_width = 0;
+  };
 
-  // Lays out rows [first, first + n_out) of a stored matrix of n_stored rows. `layer` is the file's index here and below;
-  // interleaved: the width of heads whose rows the file has in another order, or 0.
-  std::unique_ptr<WeightMatrix> make(TensorRole role, size_t layer, size_t n_out, size_t n_in, size_t interleaved = 0,
-                                     size_t first = 0, size_t n_stored = 0) {
-    WeightSource s = source(role, layer, n_stored == 0 ? n_out : n_stored, n_in);
-    if (n_stored != 0)
-      s.rows = {s.rows.begin() + static_cast<std::ptrdiff_t>(first),
-                s.rows.begin() + static_cast<std::ptrdiff_t>(first + n_out)};
-    if (interleaved != 0) {
-      const std::vector<const uint8_t*> stored = s.rows;
-      for (size_t o = 0; o < n_out; ++o) s.rows[o] = stored[file_row(o, interleaved)];
+  // Lays a matrix out as the next of a group. `layer` is the model's index, `source_layer` the file's.
+  void add(weight::Linear& group, size_t layer, LinearSite site, TensorRole role, size_t source_layer, size_t n_out,
+           size_t n_in, const Rows& rows, std::vector<float> bias) {
+    weight::MatrixSource s = source(role, source_layer, rows.n_stored == 0 ? n_out : rows.n_stored, n_in);
+    s.n_out = n_out;
+    s.first_row = rows.first;
+    s.pair_width = rows.pair_width;
+    std::string spec = options_.weight_format ? options_.weight_format(layer, site, group.size()) : std::string();
+    if (spec.empty()) {
+      spec = weight::usual_format(s, parts_.arithmetic);
+    } else {
+      formats_ += str(' ', layer, ' ', linear_site_name(site), ' ', group.size(), ' ', spec, ';');
     }
-    auto matrix = make_matrix(s, parts_.arithmetic, parts_.n_threads);
-    if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, layer, ".weight"));
-    if (options_.on_progress) options_.on_progress(s.rows.size() * s.row_bytes());
-    return matrix;
+    group.add(weight::make_matrix(spec, s, parts_.n_threads), std::move(bias));
+    if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, source_layer, ".weight"));
+    if (options_.on_progress) options_.on_progress(n_out * s.weight().row_bytes());
   }
 
   // GGUF has no key that says whether there is one.
-  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, size_t interleaved = 0) {
+  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, size_t pair_width = 0) {
     if (!wanted && (!gguf_ || entry(role, layer, ".bias") == nullptr)) return {};
     std::vector<float> b = floats(find(role, layer, ".bias", {n}));
-    if (interleaved == 0) return b;
+    weight::MatrixSource order;  // of the rows that it belongs to
+    order.pair_width = pair_width;
     std::vector<float> ordered(n);
-    for (size_t o = 0; o < n; ++o) ordered[o] = b[file_row(o, interleaved)];
+    for (size_t o = 0; o < n; ++o) ordered[o] = b[order.stored_row(o)];
     return ordered;
   }
 
-  void load_layer(const LayerDescription& d, LayerParts& layer) {
-    if (d.has_attention()) load_attention(d, layer);
-    if (d.has_mlp()) load_mlp(d, layer);
+  void load_layer(size_t index) {
+    if (d_.layers[index].has_attention()) load_attention(index);
+    if (d_.layers[index].has_mlp()) load_mlp(index);
   }
 
-  void load_attention(const LayerDescription& d, LayerParts& layer) {
+  void load_attention(size_t index) {
+    const LayerDescription& d = d_.layers[index];
+    LayerParts& layer = parts_.layers[index];
     const size_t i = d.source, n_in = d_.d_model;
     if (d_.pre_norms) layer.attention_norm = norm(TensorRole::kAttentionNorm, i, n_in);
     if (d_.qk_norm) {
@@ -167,32 +172,41 @@ class Loader {
       layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.qk_norm_whole ? d.key_width() : d.key_dim);
     }
     if (d_.post_norms) layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i, n_in);
-    const size_t q = d.query_width(), k = d.key_width(), v = d.value_width();
+    const size_t q = d.query_width(), k = d.key_width(), v = d.value_width(), all = q + k + v;
+    const auto read = [&](TensorRole role, size_t n, const Rows& rows, std::vector<float> bias) {
+      add(layer.qkv, index, LinearSite::kQkv, role, i, n, n_in, rows, std::move(bias));
+    };
     if (d_.fused_qkv) {
-      layer.qkv.add(make(TensorRole::kQkv, i, q, n_in, 0, 0, q + k + v), {});
-      layer.qkv.add(make(TensorRole::kQkv, i, k, n_in, 0, q, q + k + v), {});
-      layer.qkv.add(make(TensorRole::kQkv, i, v, n_in, 0, q + k, q + k + v), {});
+      read(TensorRole::kQkv, q, {0, all, 0}, {});
+      read(TensorRole::kQkv, k, {q, all, 0}, {});
+      read(TensorRole::kQkv, v, {q + k, all, 0}, {});
     } else {
-      const size_t turned = d_.interleaved_qk ? d.key_dim : 0;
-      layer.qkv.add(make(TensorRole::kQuery, i, q, n_in, turned), bias(TensorRole::kQuery, i, q, d_.qkv_bias, turned));
-      layer.qkv.add(make(TensorRole::kKey, i, k, n_in, turned), bias(TensorRole::kKey, i, k, d_.qkv_bias, turned));
-      layer.qkv.add(make(TensorRole::kValue, i, v, n_in), bias(TensorRole::kValue, i, v, d_.qkv_bias));
+      const size_t pairs = d_.interleaved_qk ? d.key_dim : 0;
+      read(TensorRole::kQuery, q, {0, 0, pairs}, bias(TensorRole::kQuery, i, q, d_.qkv_bias, pairs));
+      read(TensorRole::kKey, k, {0, 0, pairs}, bias(TensorRole::kKey, i, k, d_.qkv_bias, pairs));
+      read(TensorRole::kValue, v, {}, bias(TensorRole::kValue, i, v, d_.qkv_bias));
     }
-    layer.output.add(make(TensorRole::kOutput, i, n_in, d.attended_width()), bias(TensorRole::kOutput, i, n_in, d_.o_bias));
+    add(layer.output, index, LinearSite::kOutput, TensorRole::kOutput, i, n_in, d.attended_width(), {},
+        bias(TensorRole::kOutput, i, n_in, d_.o_bias));
   }
 
-  void load_mlp(const LayerDescription& d, LayerParts& layer) {
+  void load_mlp(size_t index) {
+    const LayerDescription& d = d_.layers[index];
+    LayerParts& layer = parts_.layers[index];
     const size_t i = d.source, n_in = d_.d_model, n = d.d_ff;
     if (d_.pre_norms) layer.mlp_norm = norm(TensorRole::kMlpNorm, i, n_in);
     if (d_.post_norms) layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i, n_in);
+    const auto read = [&](TensorRole role, const Rows& rows, std::vector<float> bias) {
+      add(layer.gate_up, index, LinearSite::kGateUp, role, i, n, n_in, rows, std::move(bias));
+    };
     if (d_.fused_gate_up) {
-      layer.gate_up.add(make(TensorRole::kGateUp, i, n, n_in, 0, 0, 2 * n), {});
-      layer.gate_up.add(make(TensorRole::kGateUp, i, n, n_in, 0, n, 2 * n), {});
+      read(TensorRole::kGateUp, {0, 2 * n, 0}, {});
+      read(TensorRole::kGateUp, {n, 2 * n, 0}, {});
     } else {
-      layer.gate_up.add(make(TensorRole::kGate, i, n, n_in), bias(TensorRole::kGate, i, n, d_.mlp_bias));
-      layer.gate_up.add(make(TensorRole::kUp, i, n, n_in), bias(TensorRole::kUp, i, n, d_.mlp_bias));
+      read(TensorRole::kGate, {}, bias(TensorRole::kGate, i, n, d_.mlp_bias));
+      read(TensorRole::kUp, {}, bias(TensorRole::kUp, i, n, d_.mlp_bias));
     }
-    layer.down.add(make(TensorRole::kDown, i, n_in, n), bias(TensorRole::kDown, i, n_in, d_.mlp_bias));
+    add(layer.down, index, LinearSite::kDown, TensorRole::kDown, i, n_in, n, {}, bias(TensorRole::kDown, i, n_in, d_.mlp_bias));
   }
 
   // What the file has for layers, and halves of layers, that the description was told to leave out.
@@ -260,6 +274,7 @@ class Loader {
   const LoadOptions& options_;
   NamingScheme naming_;
   std::unordered_set<const io::WeightEntry*> used_, passed_over_;
+  std::string formats_;  // that weight_format chose
 };
 
 // Of names, types, shapes and sixteen bytes of every tensor.
@@ -273,8 +288,7 @@ std::string make_fingerprint(const std::string& configuration, std::span<const i
     const size_t n = std::min<size_t>(16, e->bytes.size());
     text += hex(e->bytes.subspan((e->bytes.size() - n) / 2, n));
   }
-  const auto digest = sha256({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  return hex(std::span(digest).first(16));
+  return changed_fingerprint("", text);
 }
 
 std::string gguf_configuration(const io::GgufMetadata& metadata) {
@@ -309,6 +323,13 @@ std::string config_path(const io::Weights& weights) {
 }
 
 }  // namespace
+
+std::string changed_fingerprint(const std::string& fingerprint, std::string_view text) {
+  std::string all = fingerprint;
+  all += text;
+  const auto digest = sha256({reinterpret_cast<const uint8_t*>(all.data()), all.size()});
+  return hex(std::span(digest).first(16));
+}
 
 std::optional<ModelDescription> describe_weights(const io::Weights& weights) {
   std::optional<ModelDescription> d;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kpd/llm/model.h"
+#include "weight/linear.h"
 
 namespace kpd::llm {
 
@@ -26,7 +27,7 @@ struct LayerParts {
   size_t cache_layer = 0;  // the layer's index in the cache; of one with attention
   // Norm weights, 1 added where the family does so; empty: there is none.
   std::vector<float> attention_norm, query_norm, key_norm, post_attention_norm, mlp_norm, post_mlp_norm;
-  LinearGroup qkv, output, gate_up, down;
+  weight::Linear qkv, output, gate_up, down;
 };
 
 // A rope's frequencies for the contexts that were asked for last: sequences of one batch may have planned different ones.
@@ -45,6 +46,9 @@ class RopeTable {
   size_t next_ = 0;  // to be replaced
 };
 
+// The fingerprint of a model that differs from one of `fingerprint` by what `text` says.
+std::string changed_fingerprint(const std::string& fingerprint, std::string_view text);
+
 struct Model::Parts {
   explicit Parts(io::Weights w) : weights(std::move(w)) {}
 
@@ -52,16 +56,16 @@ struct Model::Parts {
   ModelDescription description;
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 1;
-  WeightSource embedding;
+  weight::MatrixSource embedding;
   std::vector<uint8_t> embedding_bytes;  // in fast arithmetic, so that nothing of the file is read after loading
   std::vector<float> final_norm;
   std::vector<LayerParts> layers;
   std::vector<size_t> layers_of_cache;  // layer indices, by the index in the cache
-  LinearGroup head;
+  weight::Linear head;
   std::string fingerprint;
   uint64_t n_parameters = 0, file_bytes = 0;  // of the tensors that are used
   Tap tap;
-  Workspace workspace;
+  weight::Workspace workspace;
   // Of the last forward(), kept for their memory.
   BatchRows rows;
   std::vector<RopeTable> rope_tables;

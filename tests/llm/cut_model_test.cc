@@ -11,7 +11,6 @@
 
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
-#include "kpd/llm/linear.h"
 #include "kpd/llm/model.h"
 
 namespace kpd::llm {
@@ -53,43 +52,6 @@ TEST(CutModel, ExactThrowsAndFastGoesOn) {
       fs::remove_all(folder);
     }
   }
-}
-
-TEST(WeightSource, GathersRowsInAnyOrder) {
-  constexpr size_t kRows = 100, kBytes = 32 * sizeof(float);
-  std::vector<uint8_t> memory(kRows * kBytes);
-  for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<uint8_t>(i / kBytes * 10 + i % 7);
-  size_t n_reads = 0;
-  const auto read = [&](const uint8_t* from, std::span<uint8_t> to) {
-    ++n_reads;
-    std::copy_n(from, to.size(), to.begin());
-  };
-  const std::vector<size_t> order = {4, 0, 1, 2, 5, 3};
-  WeightSource source{"w", BlockType::kF32, 32, {}, {}};
-  for (const size_t row : order) source.rows.push_back(memory.data() + row * kBytes);
-  ASSERT_EQ(source.row_bytes(), kBytes);
-  std::vector<const uint8_t*> at(kRows);
-  std::vector<uint8_t> copies;
-  const auto check = [&](size_t first, size_t n) {
-    source.gather(first, n, copies, at.data());
-    for (size_t i = 0; i < n; ++i) {
-      EXPECT_TRUE(std::equal(at[i], at[i] + kBytes, memory.data() + order[first + i] * kBytes)) << first << " " << i;
-    }
-  };
-  check(0, 6);
-  EXPECT_EQ(at[1], memory.data()) << "memory is not copied";
-  EXPECT_TRUE(copies.empty());
-  source.read = read;
-  check(0, 6);
-  EXPECT_EQ(n_reads, 1u) << "rows that lie near each other are read at once";
-  check(1, 3);
-  check(5, 1);
-  EXPECT_EQ(n_reads, 3u);
-  // Far from each other: each by itself, and nothing of what lies between.
-  WeightSource sparse{"w", BlockType::kF32, 32, {memory.data() + 99 * kBytes, memory.data()}, read};
-  sparse.gather(0, 2, copies, at.data());
-  EXPECT_EQ(n_reads, 5u);
-  EXPECT_TRUE(std::equal(at[0], at[0] + kBytes, memory.data() + 99 * kBytes));
 }
 
 }  // namespace

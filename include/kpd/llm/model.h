@@ -10,11 +10,14 @@
 
 #include "kpd/io/weights.h"
 #include "kpd/llm/kv_cache.h"
-#include "kpd/llm/linear.h"
 #include "kpd/llm/model_description.h"
 #include "kpd/text/tokenizer.h"
+#include "kpd/weight/format.h"
 
 namespace kpd::llm {
+
+using weight::Arithmetic;
+using weight::arithmetic_name;
 
 // The tokens that one sequence adds in a step, and which of them want logits.
 struct BatchPart {
@@ -67,13 +70,16 @@ struct LoadOptions {
   // Called with the layers of the file (ModelDescription::layers) before anything is loaded: it may leave some out, repeat or
   // move them, or take a half of one away. Tensors of a layer or half that is left out are passed over. May be empty.
   std::function<void(std::vector<LayerDescription>&)> edit_layers{};
+  // The format (kpd/weight/format.h) of matrix i of a layer's group, a spec; "": what the arithmetic calls for. May be empty.
+  // Called by the loading thread, once for each matrix in the order of Tap, the head's with the number of layers.
+  std::function<std::string(size_t layer, LinearSite site, size_t i)> weight_format{};
   // Called by the loading thread with the bytes of the file that the matrix just laid out has there; may be empty. What it
   // throws ends the loading.
   std::function<void(uint64_t bytes)> on_progress{};
 };
 
-// Immutable but for its workspace: one forward pass at a time. Movable; one that was moved from can only be destroyed or
-// assigned to.
+// Immutable but for its workspace and replace(): one forward pass at a time. Movable; one that was moved from can only be
+// destroyed or assigned to.
 class Model {
  public:
   // A GGUF file, or a Hugging Face folder with config.json. Throws Error naming file, tensor and what was expected: an unknown
@@ -113,6 +119,10 @@ class Model {
   void head(const float* hidden, size_t n_rows, float* logits);
 
   void set_tap(Tap tap);
+  // Puts a matrix in the place of the i-th of a layer's group (of the head: layer = layers.size(), i = 0); its bias stays, and
+  // what reads the embedding is not the head. The fingerprint changes with it. Throws Error(kInvalidArgument), and has changed
+  // nothing then, for a place that there is not and for a matrix of another shape.
+  void replace(size_t layer, LinearSite site, size_t i, std::unique_ptr<weight::Matrix> matrix);
   // Rotates keys [n, key_dim] of one head of `layer` by a number of positions (KvCache::evict), by the frequencies of a
   // context: what the sequence has planned or, if it reached farther, that.
   void rerotate(size_t layer, float* keys, size_t n, int32_t by, size_t context) const;
