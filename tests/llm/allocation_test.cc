@@ -10,6 +10,7 @@
 #include "kpd/llm/generate.h"
 #include "kpd/llm/scheduler.h"
 #include "text/tokenizer_fixture.h"
+#include "weight/rotated_format.h"
 
 namespace {
 
@@ -94,6 +95,22 @@ TEST(Allocation, AnAnswerTokenByToken) {
       }
     }
   }
+}
+
+// Chains of input transforms and output transforms keep their memory too.
+TEST(Allocation, BehindTransforms) {
+  const weight::RegisteredFormat rotated(testing::rotated_format());
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
+  LoadOptions load_options;
+  load_options.n_threads = 1;
+  load_options.weight_format = [](size_t, LinearSite, size_t i) { return i == 1 ? "" : "rotated:of=float"; };
+  Model model = Model::load(str(KPD_TESTS_DIR, "/golden/models/llama"), load_options);
+  const auto cache = model.make_cache("f16", 1024);
+  GenerateOptions options;
+  options.max_tokens = 20;
+  options.context = 1024;
+  options.ignore_eos = true;
+  EXPECT_EQ(steady_allocations(model, tokenizer, *cache, options, std::vector<text::TokenId>(50, 7)), 0u);
 }
 
 // The chunks of a long sequence, shared among threads.
