@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the dependency law on the #include lines (ARCHITECTURE.md).
+"""Checks the dependency law on the #include lines. MAY_USE is the law; the table of ARCHITECTURE.md has to say the same.
 
-    base < {kernels, comm, io} < {transform, quant, coding} < gradient, llm < recipe
-    io and comm know base only; transform, quant and coding never include each other; train and diffusion may use everything below
-    them; only they see libtorch. tools, python, examples and bench use public headers only (bench kernels
-    too, which have no others); tests and fuzzers may use all.
+tools, python, examples and bench use public headers only (bench also those of kernels, which has no others, and of tests); tests and
+fuzzers may use all.
 """
 import pathlib
 import re
@@ -12,7 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIDDLE = {"base", "kernels"}
-CORE = MIDDLE | {"transform", "quant", "coding"}
+LLM = MIDDLE | {"io", "quant", "text"}
+RECIPE = LLM | {"llm", "transform", "coding"}
 MAY_USE = {
     "base": set(),
     "kernels": {"base"},
@@ -21,23 +20,24 @@ MAY_USE = {
     "transform": MIDDLE,
     "quant": MIDDLE,
     "coding": MIDDLE,
-    "gradient": CORE | {"comm"},
-    "llm": CORE | {"io"},
-    "recipe": CORE | {"io", "comm", "gradient", "llm"},
-    "train": CORE | {"io", "comm", "gradient", "llm", "recipe"},
-    "diffusion": CORE | {"io", "comm", "gradient", "llm", "recipe", "train"},
+    "gradient": MIDDLE | {"comm", "transform", "quant", "coding"},
+    "text": {"base", "io"},
+    "llm": LLM,
+    "recipe": RECIPE,
+    "train": RECIPE | {"recipe", "gradient", "comm"},
+    "diffusion": MIDDLE | {"comm", "io", "transform", "quant"},
 }
 # kernels is private: it has no folder in include/.
 NOT_PUBLIC = {"kernels"}
 # What a stage may include from outside kpd, beside the C and C++ standard libraries and the operating system.
 LIBRARIES = {
-    "hwy/": {"base", "kernels", "transform", "quant", "coding", "gradient", "llm"},
-    "nlohmann/": {"io", "llm", "recipe", "train", "diffusion"},
+    "hwy/": {"base", "kernels", "transform", "quant", "coding", "gradient"},
+    "nlohmann/": {"io"},
     "zlib.h": {"io"},
     "torch/": {"train", "diffusion"},
     "c10/": {"train", "diffusion"},
     "ATen/": {"train", "diffusion"},
-    "pcre2.h": {"llm"},
+    "pcre2.h": {"text"},
     "mpi.h": {"comm"},
     "gloo/": {"train"},
     "CLI/": set(),
@@ -96,6 +96,24 @@ def check_outsider(path, problems):
             problems.append(f"{path.relative_to(ROOT)}:{number}: only public headers (kpd/...) may be used here, not '{included}'")
 
 
+def check_table(problems):
+    """The rows "| stage | target | holds | may include |" of ARCHITECTURE.md: those of the stages that have a folder."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and len(cells) == 4 and cells[0] in MAY_USE:
+            law = cells[3]
+            rows[cells[0]] = set(rows) if law == "all of these" else set() if law == "nothing" else set(law.split(", "))
+    built = {folder.name for folder in (ROOT / "src").iterdir() if folder.is_dir()}
+    for stage in sorted(built & MAY_USE.keys()):
+        if stage not in rows:
+            problems.append(f"ARCHITECTURE.md: the table of stages has no row '{stage}'")
+        elif rows[stage] != MAY_USE[stage] & built:
+            problems.append(f"ARCHITECTURE.md: {stage} may include {', '.join(sorted(rows[stage])) or 'nothing'}, "
+                            f"the law says {', '.join(sorted(MAY_USE[stage] & built)) or 'nothing'}")
+
+
 def sources(folder):
     return sorted(p for p in folder.rglob("*") if p.suffix in {".cc", ".h", ".c"})
 
@@ -117,6 +135,7 @@ def main():
             for path in sources(ROOT / name):
                 n_files += 1
                 check_outsider(path, problems)
+    check_table(problems)
     print("\n".join(problems) or f"{n_files} files keep the dependency law")
     return 1 if problems else 0
 

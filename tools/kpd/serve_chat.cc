@@ -6,13 +6,13 @@
 namespace kpd::tool {
 namespace {
 
-llm::ChatPrompt render(const Service& service, const nlohmann::json& body, const TextQuery& query) {
-  const std::vector<llm::ChatMessage> messages = read_messages(body);
+text::ChatPrompt render(const Service& service, const nlohmann::json& body, const TextQuery& query) {
+  const std::vector<text::ChatMessage> messages = read_messages(body);
   if (!service.chat) throw ApiError(400, service.no_chat, "messages");
   size_t bytes = 0;
-  for (const llm::ChatMessage& m : messages) bytes += m.content.size() + m.reasoning_content.size();
+  for (const text::ChatMessage& m : messages) bytes += m.content.size() + m.reasoning_content.size();
   check_text_fits(bytes, service.scheduler.context(), "the messages have", "messages");
-  llm::ChatOptions options = service.chat_options;
+  text::ChatOptions options = service.chat_options;
   options.variables_json = query.chat_variables;
   options.add_generation_prompt = query.add_generation_prompt;
   try {
@@ -25,11 +25,11 @@ llm::ChatPrompt render(const Service& service, const nlohmann::json& body, const
 }  // namespace
 
 Prompt chat_prompt(const Service& service, const nlohmann::json& body, const TextQuery& query) {
-  llm::ChatPrompt rendered = render(service, body, query);
+  text::ChatPrompt rendered = render(service, body, query);
   check_text_fits(rendered.text.size(), service.scheduler.context(), "the prompt of the messages has", "messages");
   Prompt prompt;
   prompt.tokens = encode_prompt(service.tokenizer, rendered, service.special_in_content);
-  prompt.opens_thought = llm::opens_thought(rendered);
+  prompt.opens_thought = text::opens_thought(rendered);
   prompt.text = std::move(rendered.text);
   return prompt;
 }

@@ -10,12 +10,12 @@
 namespace kpd::tool {
 namespace {
 
-Json spelling(const llm::Tokenizer& tokenizer, std::optional<llm::TokenId> token) {
+Json spelling(const text::Tokenizer& tokenizer, std::optional<text::TokenId> token) {
   return token ? Json(std::string(tokenizer.token(*token))) : Json();
 }
 
 // As llama-server gives it: a text, or its bytes where they are a part of a character.
-Json piece(const llm::Tokenizer& tokenizer, llm::TokenId token) {
+Json piece(const text::Tokenizer& tokenizer, text::TokenId token) {
   const std::string bytes = tokenizer.token_bytes(token);
   try {
     static_cast<void>(Json(bytes).dump());
@@ -75,7 +75,7 @@ HttpReply serve_detokenize(const Service& service, const HttpRequest& http) {
 }
 
 HttpReply serve_tokenizer_info(const Service& service, const HttpRequest&) {
-  const llm::Tokenizer& t = service.tokenizer;
+  const text::Tokenizer& t = service.tokenizer;
   return json_reply({{"vocab_size", t.vocabulary_size()},
                      {"model_max_length", service.scheduler.context()},
                      {"add_bos_token", t.adds_bos()},
@@ -88,7 +88,7 @@ HttpReply serve_tokenizer_info(const Service& service, const HttpRequest&) {
 // Of llama-server's, what holds here too.
 HttpReply serve_props(const Service& service, const HttpRequest&) {
   const llm::SamplingOptions& o = service.sampling;
-  const llm::Tokenizer& t = service.tokenizer;
+  const text::Tokenizer& t = service.tokenizer;
   const Json params = {{"temperature", o.temperature},
                        {"top_k", o.top_k},
                        {"top_p", o.top_p},

@@ -23,16 +23,16 @@ size_t character_bytes(char first) {
 
 }  // namespace
 
-std::string token_text(const llm::Tokenizer& tokenizer, llm::TokenId token) {
+std::string token_text(const text::Tokenizer& tokenizer, text::TokenId token) {
   if (static_cast<size_t>(token) >= tokenizer.vocabulary_size()) return "";
-  llm::TokenStream stream(tokenizer, false, /*opens_text=*/false);
+  text::TokenStream stream(tokenizer, false, /*opens_text=*/false);
   std::string text = stream.push(token);
   text += stream.finish();
   return text;
 }
 
 // By bytes and not by what a TokenStream gives: some decoders hold whole characters back until they know what follows.
-size_t TextOffsets::next(llm::TokenId token) {
+size_t TextOffsets::next(text::TokenId token) {
   const size_t begin = at_;
   if (static_cast<size_t>(token) >= tokenizer_.vocabulary_size() || (skip_special_ && tokenizer_.is_special(token)))
     return begin;
@@ -53,7 +53,7 @@ size_t count_characters(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-Json completion_logprobs(const llm::Tokenizer& tokenizer, std::span<const llm::TokenScore> scores,
+Json completion_logprobs(const text::Tokenizer& tokenizer, std::span<const llm::TokenScore> scores,
                          std::span<const size_t> offsets) {
   Json tokens = Json::array(), logprobs = Json::array(), top = Json::array();
   for (const llm::TokenScore& score : scores) {
@@ -69,12 +69,12 @@ Json completion_logprobs(const llm::Tokenizer& tokenizer, std::span<const llm::T
   return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", top}, {"text_offset", Json(offsets)}};
 }
 
-Json chat_logprobs(const llm::Tokenizer& tokenizer, std::span<const llm::TokenScore> scores, bool& opens_text) {
+Json chat_logprobs(const text::Tokenizer& tokenizer, std::span<const llm::TokenScore> scores, bool& opens_text) {
   Json content = Json::array();
-  const auto has_text = [&](llm::TokenId token) {
+  const auto has_text = [&](text::TokenId token) {
     return static_cast<size_t>(token) < tokenizer.vocabulary_size() && !tokenizer.is_special(token);
   };
-  const auto entry = [&](llm::TokenId token, float logprob) {
+  const auto entry = [&](text::TokenId token, float logprob) {
     const std::string bytes = has_text(token) ? tokenizer.token_bytes(token, opens_text) : "";
     return Json{{"token", token_text(tokenizer, token)}, {"logprob", number(logprob)}, {"bytes", bytes_of(bytes)}};
   };

@@ -24,9 +24,9 @@ struct Choice {
   const Prompt* prompt = nullptr;
   std::string text;
   std::vector<llm::TokenScore> scores;
-  std::unique_ptr<TextOffsets> offsets;       // of the answer's tokens
-  bool opens_text = true;                     // no token of the answer has been given out
-  std::optional<llm::ThoughtSplitter> split;  // of a chat
+  std::unique_ptr<TextOffsets> offsets;        // of the answer's tokens
+  bool opens_text = true;                      // no token of the answer has been given out
+  std::optional<text::ThoughtSplitter> split;  // of a chat
   bool begun = false, over = false;
 };
 
@@ -77,7 +77,7 @@ class Answering {
         request.top_logprobs = query_.logprobs;
         request.client = client;
         Choice choice;
-        using Begin = llm::ThoughtSplitter::Begin;
+        using Begin = text::ThoughtSplitter::Begin;
         choice.split.emplace(!query_.split_thoughts ? Begin::kOff : prompt.opens_thought ? Begin::kOpen : Begin::kUnopened);
         choice.ticket = submit_one(std::move(request));
         choice.prompt = &prompt;
@@ -217,15 +217,15 @@ class Answering {
   }
 
   // Thoughts and text that a piece completed; nothing is sent for a piece that is held back, unless it brings scores.
-  bool send_delta(size_t index, const llm::ThoughtSplitter::Parts& parts, const Writer& write) {
+  bool send_delta(size_t index, const text::ThoughtSplitter::Parts& parts, const Writer& write) {
     Json delta = Json::object();
     if (!parts.thought.empty()) delta["reasoning_content"] = parts.thought;
     if (!parts.text.empty() || (delta.empty() && !choices_[index].scores.empty())) delta["content"] = parts.text;
     return delta.empty() || send_choice(index, {{"delta", std::move(delta)}}, write, nullptr);
   }
 
-  static Json message(llm::ThoughtSplitter& split, const std::string& text) {
-    llm::ThoughtSplitter::Parts parts = split.push(text), rest = split.finish();
+  static Json message(text::ThoughtSplitter& split, const std::string& text) {
+    text::ThoughtSplitter::Parts parts = split.push(text), rest = split.finish();
     Json out = {{"role", "assistant"}, {"content", parts.text + rest.text}, {"refusal", nullptr}};
     if (const std::string thought = parts.thought + rest.thought; !thought.empty()) out["reasoning_content"] = thought;
     return out;
@@ -266,7 +266,7 @@ class Answering {
   }
 
   Json logprobs_of(Choice& c, bool with_prompt) {
-    const llm::Tokenizer& tokenizer = service_.tokenizer;
+    const text::Tokenizer& tokenizer = service_.tokenizer;
     if (query_.chat) return chat_logprobs(tokenizer, c.scores, c.opens_text);
     std::vector<llm::TokenScore> scores;
     std::vector<size_t> offsets;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "http_server.h"
-#include "kpd/llm/chat.h"
+#include "kpd/text/chat.h"
 #include "kpd/llm/scheduler.h"
 #include "serve_request.h"
 
@@ -14,9 +14,9 @@ namespace kpd::tool {
 // What all routes share. Immutable but for the scheduler, which is thread-safe.
 struct Service {
   llm::Scheduler& scheduler;
-  const llm::Tokenizer& tokenizer;
-  std::optional<llm::ChatTemplate> chat{};  // none: no chat, for the reason in no_chat
-  llm::ChatOptions chat_options{};
+  const text::Tokenizer& tokenizer;
+  std::optional<text::ChatTemplate> chat{};  // none: no chat, for the reason in no_chat
+  text::ChatOptions chat_options{};
   bool special_in_content = false;  // control tokens in messages are read
   std::string no_chat{};
   std::string model{};  // its name, without the path

@@ -152,7 +152,7 @@ void read_logit_bias(Fields& fields, size_t n_vocabulary, llm::SamplingOptions& 
     if (token >= n_vocabulary || !(bias.is_number() || never) || !(value >= -100 && value <= 100))
       wrong("logit_bias", expected);
     const float added = never ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
-    s.logit_bias.emplace_back(static_cast<llm::TokenId>(token), added);
+    s.logit_bias.emplace_back(static_cast<text::TokenId>(token), added);
   };
   for (const auto& [name, value] : given->items()) {
     uint64_t token = UINT64_MAX;
@@ -333,12 +333,12 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
   return q;
 }
 
-std::vector<llm::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary) {
-  std::vector<llm::TokenId> tokens;
+std::vector<text::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary) {
+  std::vector<text::TokenId> tokens;
   for (const nlohmann::json& token : list) {
     if (!token.is_number_unsigned() || token.get<uint64_t>() >= n_vocabulary)
       wrong(name, str("token ids, whole numbers below ", n_vocabulary));
-    tokens.push_back(token.get<llm::TokenId>());
+    tokens.push_back(token.get<text::TokenId>());
   }
   return tokens;
 }
@@ -348,7 +348,7 @@ void check_text_fits(size_t bytes, size_t context, const char* what, const char*
   throw ApiError(400, str(what, " ", bytes, " bytes, the context is ", context, " tokens"), param, "context_length_exceeded");
 }
 
-std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenizer& tokenizer, size_t context) {
+std::vector<Prompt> read_prompts(const nlohmann::json& body, const text::Tokenizer& tokenizer, size_t context) {
   const char* kExpected = "a text, a list of texts, a list of token ids or a list of such lists";
   const auto it = body.find("prompt");
   if (it == body.end() || it->is_null()) wrong("prompt", kExpected);
@@ -358,13 +358,13 @@ std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenize
       if (prompt.size() > context)
         throw ApiError(400, str("the prompt has ", prompt.size(), " tokens, the context is ", context), "prompt",
                        "context_length_exceeded");
-      std::vector<llm::TokenId> tokens = read_tokens(prompt, "prompt", tokenizer.vocabulary_size());
+      std::vector<text::TokenId> tokens = read_tokens(prompt, "prompt", tokenizer.vocabulary_size());
       std::string text = tokenizer.decode(tokens, false);
       prompts.push_back({std::move(tokens), std::move(text), 0});
     } else if (prompt.is_string()) {
       const std::string& text = prompt.get_ref<const std::string&>();
       check_text_fits(text.size(), context, "the prompt has", "prompt");
-      std::vector<llm::TokenId> tokens = tokenizer.encode(text);
+      std::vector<text::TokenId> tokens = tokenizer.encode(text);
       const bool adds = tokenizer.adds_bos() && !tokens.empty() && tokens.front() == tokenizer.bos();
       prompts.push_back({std::move(tokens), text, adds ? size_t{1} : size_t{0}});
     } else {
@@ -406,10 +406,10 @@ std::string read_content(const nlohmann::json* content, const std::string& name)
 
 }  // namespace
 
-std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body) {
+std::vector<text::ChatMessage> read_messages(const nlohmann::json& body) {
   const auto list = body.find("messages");
   if (list == body.end() || !list->is_array() || list->empty()) wrong("messages", "a list of messages");
-  std::vector<llm::ChatMessage> messages;
+  std::vector<text::ChatMessage> messages;
   for (size_t i = 0; i < list->size(); ++i) {
     const nlohmann::json& m = (*list)[i];
     const std::string name = str("messages[", i, "]");

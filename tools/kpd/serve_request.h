@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "http_server.h"
-#include "kpd/llm/chat.h"
+#include "kpd/text/chat.h"
 #include "kpd/llm/scheduler.h"
 
 namespace kpd::tool {
@@ -56,7 +56,7 @@ struct TextQuery {
 TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingOptions& defaults, size_t n_vocabulary);
 
 struct Prompt {
-  std::vector<llm::TokenId> tokens;
+  std::vector<text::TokenId> tokens;
   std::string text;            // as the client wrote it, or decoded
   size_t n_added = 0;          // leading tokens that the tokenizer put before it
   bool opens_thought = false;  // the answer begins with what the model thinks, as the prompt has it
@@ -67,9 +67,9 @@ inline constexpr size_t kMaxBytesPerToken = 256;
 // prompt has".
 void check_text_fits(size_t bytes, size_t context, const char* what, const char* param);
 // "prompt": a text, texts, token ids, or lists of them. Texts that cannot fit in `context` are not even tokenized.
-std::vector<Prompt> read_prompts(const nlohmann::json& body, const llm::Tokenizer& tokenizer, size_t context);
-std::vector<llm::ChatMessage> read_messages(const nlohmann::json& body);
-std::vector<llm::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary);
+std::vector<Prompt> read_prompts(const nlohmann::json& body, const text::Tokenizer& tokenizer, size_t context);
+std::vector<text::ChatMessage> read_messages(const nlohmann::json& body);
+std::vector<text::TokenId> read_tokens(const nlohmann::json& list, const std::string& name, size_t n_vocabulary);
 
 // A field that kpd lacks, with the values that ask for nothing beside null.
 struct Neutral {
