@@ -17,7 +17,6 @@
 
 #include "kpd/base/spec.h"
 #include "kpd/gradient/codec.h"
-#include "kpd/gradient/message.h"
 #include "kpd/transform/hadamard.h"
 
 namespace kpd::gradient {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/expect_error.h"
 #include "kernels/isa_fixture.h"
 #include "kpd/base/error.h"
 
@@ -103,9 +104,9 @@ TEST(Rotation, EveryPartOfTheKeyMatters) {
 
 TEST(Rotation, RefusesWrongArguments) {
   std::vector<float> one(1), two(2);
-  EXPECT_THROW(rotate(one, 1, {}), Error);
-  EXPECT_THROW(rotate(two, 0, {}), Error);
-  EXPECT_THROW(rotate(two, kMaxRounds + 1, {}), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "expected 2 to 131072", rotate(one, 1, {}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "0 rounds", rotate(two, 0, {}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "7 rounds", rotate(two, kMaxRounds + 1, {}));
 }
 
 class RotationIsa : public kpd::testing::IsaTest {};
