@@ -24,6 +24,7 @@
 
 #include "../tests/gradient/averaging.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/transform/hadamard.h"
 
 namespace {

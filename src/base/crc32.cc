@@ -14,7 +14,7 @@
 
 #include "kpd/base/bytes.h"
 #include "kpd/base/cpu.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 
 #ifndef KPD_BASE_CRC32_ONCE
 #define KPD_BASE_CRC32_ONCE

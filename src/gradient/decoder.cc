@@ -8,6 +8,8 @@
 #include "gradient/peers.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient {
 namespace {

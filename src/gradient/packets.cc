@@ -7,8 +7,10 @@
 #include "gradient/eden_slices.h"
 #include "gradient/open_stream.h"
 #include "gradient/peers.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/base/threads.h"
+#include "kpd/gradient/decoder.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

@@ -158,7 +158,7 @@ inline constexpr SpecKey kBitsKey{"bits", "0.05..8", "1"};
 inline constexpr SpecKey kBlockKey{"block", "64..16384, a power of two", "4096"};
 inline constexpr SpecKey kRoundsKey{"rounds", "1..6", "by size"};
 
-// What a method's file provides; the registry (src/gradient/registry.cc) holds one entry a method.
+// What a method's file provides; the registry (src/gradient/codec.cc) holds one entry a method.
 struct MethodEntry {
   MethodRow row;
   // Spec -> wire fields; the keys were checked. Throws through spec.fail_at.

@@ -178,8 +178,8 @@ void write_tokenizer_directory(const io::GgufMetadata& metadata, const std::stri
   const Tokenizer tokenizer = Tokenizer::from_gguf(metadata);
   std::string main, config;
   try {
-    main = tokenizer_text(tokenizer.parts());
-    config = config_text(tokenizer.parts(), metadata);
+    main = tokenizer_text(TokenizerAccess::parts(tokenizer));
+    config = config_text(TokenizerAccess::parts(tokenizer), metadata);
   } catch (const Json::exception&) {
     fail(ErrorCode::kUnsupported, io::printable_path(metadata.name), ": the chat template is not UTF-8, which JSON needs");
   }

@@ -7,6 +7,7 @@
 
 #include "base/expect_error.h"
 #include "corrupt/damage.h"
+#include "kpd/base/crc32.h"
 #include "kpd/gradient/packets.h"
 
 namespace kpd::gradient {

@@ -12,6 +12,7 @@
 #include "gradient/round_trip.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/comm/inprocess.h"
 #include "kpd/gradient/aggregate.h"
 

@@ -11,6 +11,7 @@
 #include "kpd/base/dtype.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/aggregator.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/kpd_gradient.h"
 #include "kpd/gradient/packets.h"
 

@@ -6,6 +6,7 @@
 #include "base/expect_error.h"
 #include "gradient/round_trip.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

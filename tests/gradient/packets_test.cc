@@ -10,7 +10,8 @@
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/packets.h"
 
 namespace kpd::gradient {

@@ -8,8 +8,10 @@
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/kpd_gradient.h"
+#include "kpd/gradient/stream_info.h"
 #include "kpd/gradient/streaming.h"
 
 namespace kpd::gradient {

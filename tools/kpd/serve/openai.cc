@@ -7,6 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
+#include "kpd/text/thoughts.h"
 #include "serve/chat.h"
 #include "serve/logprobs.h"
 
