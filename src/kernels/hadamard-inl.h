@@ -242,6 +242,109 @@ HWY_INLINE void last_pass(float* y, size_t n, size_t h, const HadamardOut& out) 
   strided_pass_radix(n / h, y, n, h, StoreEdge<Edge<true>, kAccumulate>{out.dst, {out.signs, scale}});
 }
 
+// y = H in, or out; n >= 2 * kRadix * kLanes.
+HWY_INLINE void long_transform(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
+  const V scale = hn::Set(D(), in.scale);
+  const size_t h = in.signs == nullptr ? leading_passes(y, n, in.src, Edge<false>{nullptr, scale})
+                                       : leading_passes(y, n, in.src, Edge<true>{in.signs, scale});
+  if (out == nullptr) {
+    strided_pass_radix(n / h, y, n, h, Store{y});
+  } else if (out->accumulate) {
+    last_pass<true>(y, n, h, *out);
+  } else {
+    last_pass<false>(y, n, h, *out);
+  }
+}
+
+// ---- Transforms that the registers hold ----
+
+// Rows of one length. src may be dst; a row is read whole before it is written.
+struct ShortRows {
+  const float* src;
+  float* dst;
+  size_t n_rows, stride;
+  HadamardEdge before, after;
+  bool accumulate;  // with an edge after: dst += instead of dst =
+};
+
+// Signs of elements [i, i + lanes) of a row; zeros if it has none.
+template <class Tag>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<Tag>> edge_signs(Tag d, const HadamardEdge& edge, size_t i) {
+  if (edge.signs == nullptr) return hn::Zero(hn::RebindToUnsigned<Tag>());
+  return sign_mask(d, edge.signs, edge.first_bit + i, sign_shifts(d, edge.first_bit + i));
+}
+
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> scale_flip(Tag d, hn::Vec<Tag> v, hn::Vec<Tag> scale, hn::Vec<hn::RebindToUnsigned<Tag>> signs) {
+  return hn::BitCast(d, hn::Xor(hn::BitCast(hn::RebindToUnsigned<Tag>(), hn::Mul(v, scale)), signs));
+}
+
+// kBefore, kAfter: whether something is done at that edge. The rows share signs, which are made once.
+template <size_t n, bool kBefore, bool kAfter>
+HWY_NOINLINE void register_rows(const ShortRows& rows) {
+  using Tag = hn::CappedTag<float, HWY_MIN(n, kLanes)>;
+  using Signs = hn::Vec<hn::RebindToUnsigned<Tag>>;
+  constexpr size_t kRowLanes = hn::MaxLanes(Tag()), R = n / kRowLanes;
+  const Tag d;
+  Signs before[R], after[R];
+  if constexpr (kBefore) {
+    for (size_t j = 0; j < R; ++j) before[j] = edge_signs(d, rows.before, j * kRowLanes);
+  }
+  if constexpr (kAfter) {
+    for (size_t j = 0; j < R; ++j) after[j] = edge_signs(d, rows.after, j * kRowLanes);
+  }
+  const auto scale_before = hn::Set(d, rows.before.scale), scale_after = hn::Set(d, rows.after.scale);
+  for (size_t r = 0; r < rows.n_rows; ++r) {
+    const float* const src = rows.src + r * rows.stride;
+    float* const dst = rows.dst + r * rows.stride;
+    hn::Vec<Tag> v[R];
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < R; ++j) {
+      v[j] = hn::LoadU(d, src + j * kRowLanes);
+      if constexpr (kBefore) v[j] = scale_flip(d, v[j], scale_before, before[j]);
+      v[j] = lane_stages<kRowLanes>(d, v[j]);
+    }
+    vector_stages<R>(d, v);
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < R; ++j) {
+      if constexpr (kAfter) {
+        v[j] = scale_flip(d, v[j], scale_after, after[j]);
+        if (rows.accumulate) v[j] = hn::Add(hn::LoadU(d, dst + j * kRowLanes), v[j]);
+      }
+      hn::StoreU(v[j], d, dst + j * kRowLanes);
+    }
+  }
+}
+
+inline constexpr size_t kRegisterTransform = kRadix * kLanes;  // the longest such transform
+inline constexpr size_t kShortestVector = 4;                   // every target has vectors of so many floats
+
+// n a power of two, kShortestVector <= n <= kRegisterTransform.
+template <bool kBefore, bool kAfter>
+HWY_INLINE void short_rows(size_t n, const ShortRows& rows) {
+  switch (n) {
+    case 4:
+      return register_rows<4, kBefore, kAfter>(rows);
+    case 8:
+      return register_rows<8, kBefore, kAfter>(rows);
+    case 16:
+      return register_rows<16, kBefore, kAfter>(rows);
+    case 32:
+      return register_rows<32, kBefore, kAfter>(rows);
+    case 64:
+      if constexpr (kRegisterTransform >= 64) return register_rows<64, kBefore, kAfter>(rows);
+      break;
+    case 128:
+      if constexpr (kRegisterTransform >= 128) return register_rows<128, kBefore, kAfter>(rows);
+      break;
+    case 256:
+      if constexpr (kRegisterTransform >= 256) return register_rows<256, kBefore, kAfter>(rows);
+      break;
+    default:
+      break;
+  }
+}
+
 #endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace hadamard
 }  // namespace HWY_NAMESPACE

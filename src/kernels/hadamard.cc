@@ -29,18 +29,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 using namespace hadamard;
 
 void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
-  const D d;
-  if (n < 2 * kRadix * kLanes) return scalar::fwht(y, n, in, out);  // short tensors only
-  const V scale = hn::Set(d, in.scale);
-  const size_t h = in.signs == nullptr ? leading_passes(y, n, in.src, Edge<false>{nullptr, scale})
-                                       : leading_passes(y, n, in.src, Edge<true>{in.signs, scale});
-  if (out == nullptr) {
-    strided_pass_radix(n / h, y, n, h, Store{y});
-  } else if (out->accumulate) {
-    last_pass<true>(y, n, h, *out);
-  } else {
-    last_pass<false>(y, n, h, *out);
+  if (n < kShortestVector) return scalar::fwht(y, n, in, out);
+  if (n <= kRegisterTransform) {
+    const HadamardEdge before{in.signs, 0, in.scale};
+    if (out == nullptr) return short_rows<true, false>(n, {in.src, y, 1, n, before, {}, false});
+    return short_rows<true, true>(n, {in.src, out->dst, 1, n, before, {out->signs, 0, out->scale}, out->accumulate});
   }
+  long_transform(y, n, in, out);
 }
 
 void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
