@@ -24,7 +24,7 @@
 
 #include "../tests/gradient/averaging.h"
 #include "kpd/gradient/message.h"
-#include "kpd/transform/hadamard.h"
+#include "kpd/transform/rotation.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include "kpd/base/spec.h"
 #include "kpd/gradient/codec.h"
 #include "kpd/gradient/message.h"
-#include "kpd/transform/hadamard.h"
+#include "kpd/transform/rotation.h"
 
 namespace kpd::gradient {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kpd/transform/hadamard.h"
+#include "kpd/transform/rotation.h"
 
 namespace kpd::transform {
 

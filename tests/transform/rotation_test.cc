@@ -1,5 +1,5 @@
 // tests: the rotation of any length is orthogonal, invertible, equal on every instruction set, and different for every key.
-#include "kpd/transform/hadamard.h"
+#include "kpd/transform/rotation.h"
 
 #include <algorithm>
 #include <cmath>

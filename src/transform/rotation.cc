@@ -1,6 +1,6 @@
 // transform: randomized Hadamard rotation of any length (see the headers). Signs are Philox bits, bit i of word i/32 for
 // element i.
-#include "kpd/transform/hadamard.h"
+#include "kpd/transform/rotation.h"
 
 #include <bit>
 #include <cmath>
