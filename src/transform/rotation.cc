@@ -1,125 +1,166 @@
-// transform: randomized Hadamard rotation of any length (see the headers). Signs are Philox bits, bit i of word i/32 for
-// element i.
+// transform: randomized Hadamard rotation of rows of any length (see the header).
 #include "kpd/transform/rotation.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "kernels/hadamard.h"
-#include "kernels/philox.h"
 #include "kpd/base/error.h"
-#include "transform/rotation.h"
 
 namespace kpd::transform {
 namespace {
 
-size_t largest_power(size_t n) { return std::bit_floor(n); }
+using kernels::HadamardEdge;
 
-// Sign words of one round on the stack: 16 KiB for the longest rotation.
-struct Signs {
-  alignas(64) uint32_t words[kMaxRotation / 32];
-  void fill(const BlockKey& key, Purpose purpose, int round, size_t n) {
-    random_words(key, purpose, static_cast<uint32_t>(round), 0, std::span(words, (n + 127) / 128 * 4));
-  }
-};
+// Rows go through all rounds in groups that stay in the first-level cache.
+constexpr size_t kGroupFloats = 4096;
 
-// One normalised transform over y[0..power), with what is done before it (forward) or signs after it (inverse).
-void transform_part(float* y, size_t power, const kernels::HadamardIn& before, const uint32_t* after) {
-  const float norm = static_cast<float>(1.0 / std::sqrt(static_cast<double>(power)));
+float norm_of(size_t power) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(power))); }
+
+// The first `power` of n signs ride on a transform, the others are applied apart: sign words cannot be entered between bits.
+bool signs_split(size_t power) { return power % 32 == 0; }
+
+// fn(row, n_rows) for each group.
+template <class Fn>
+void for_each_group(float* y, size_t n_rows, size_t stride, Fn&& fn) {
+  const size_t group = std::max<size_t>(1, kGroupFloats / stride);
+  for (size_t r = 0; r < n_rows; r += group) fn(y + r * stride, std::min(group, n_rows - r));
+}
+
+// One normalised transform over y[0..power), with what is done before it or the signs after it.
+void transform_part(float* y, size_t power, float norm, const kernels::HadamardIn& before, const uint32_t* after) {
   const kernels::HadamardOut out{y, after, norm, false};
   kernels::fwht(y, power, before, &out);
 }
 
-// The first `power` of n signs ride on a transform, the others are applied here: sign words cannot be entered between bits.
-bool signs_split(size_t power) { return power % 32 == 0; }
+}  // namespace
 
-void check(size_t n, int rounds) {
+Rotation::Rotation(size_t n, int rounds, Mixing mixing) : n_(n), power_(std::bit_floor(n)), rounds_(rounds), mixing_(mixing) {
   if (n < 2 || n > kMaxRotation)
     fail(ErrorCode::kInvalidArgument, "rotation of ", n, " elements: expected 2 to ", kMaxRotation);
   if (rounds < 1 || rounds > kMaxRounds)
     fail(ErrorCode::kInvalidArgument, "rotation: ", rounds, " rounds, expected 1 to ", kMaxRounds);
+  norm_ = norm_of(power_);
 }
 
-}  // namespace
-
-void random_words(const BlockKey& key, Purpose purpose, uint32_t round, uint32_t first_index, std::span<uint32_t> words) {
-  kernels::philox_fill(key.key, first_index, static_cast<uint32_t>(purpose) + round, key.block, words.data(), words.size());
-}
-
-double rotation_gain(size_t n, int rounds) {
-  if (!std::has_single_bit(n)) return 1.0;
-  double gain = 1.0;
-  for (int r = 0; r < rounds / 2; ++r) gain *= static_cast<double>(n);
-  return rounds % 2 != 0 ? gain * std::sqrt(static_cast<double>(n)) : gain;
-}
-
-void rotate_from(const float* x, float scale, size_t n, int rounds, const BlockKey& key, float* y) {
-  const size_t power = largest_power(n);
-  Signs signs;
-  for (int r = 0; r < rounds; ++r) {
-    signs.fill(key, Purpose::kSigns, r, n);
-    const kernels::HadamardIn in{r == 0 ? x : y, signs.words, r == 0 ? scale : 1.0f};
-    if (power == n) {
-      kernels::fwht(y, n, in);
-    } else {
-      if (signs_split(power)) {
-        kernels::flip_scale({in.src + power, signs.words + power / 32, in.scale}, n - power, y + power);
-        transform_part(y, power, in, nullptr);
-      } else {
-        kernels::flip_scale(in, n, y);
-        transform_part(y, power, {y, nullptr, 1.0f}, nullptr);
-      }
-      // Signs of its own: without them H on H's output would undo much of the mixing where the two overlap.
-      signs.fill(key, Purpose::kSecondSigns, r, power);
-      transform_part(y + (n - power), power, {y + (n - power), signs.words, 1.0f}, nullptr);
-      kernels::mirror_butterfly(y, n);
-    }
+void Rotation::check(std::span<const uint32_t> signs) const {
+  if (signs.size() < n_sign_words()) {
+    fail(ErrorCode::kInvalidArgument, "rotation of ", n_, " elements in ", rounds_, " rounds: ", signs.size(),
+         " sign words, expected ", n_sign_words());
   }
 }
 
-void unrotate_to(float* y, size_t n, int rounds, const BlockKey& key, float scale, float* dst, bool accumulate) {
-  const size_t power = largest_power(n);
-  Signs signs;
-  if (power == n) {
-    // H, then the signs of a round ride on the loads of the next transform and, for round 0, on the last stores.
-    const uint32_t* in_signs = nullptr;
-    for (int r = rounds - 1; r > 0; --r) {
-      kernels::fwht(y, n, {y, in_signs, 1.0f});
-      signs.fill(key, Purpose::kSigns, r, n);
-      in_signs = signs.words;
-    }
-    Signs first;
-    first.fill(key, Purpose::kSigns, 0, n);
-    const kernels::HadamardOut out{dst, first.words, scale, accumulate};
-    kernels::fwht(y, n, {y, in_signs, 1.0f}, &out);
+double Rotation::gain() const {
+  if (power_ != n_) return 1.0;
+  double gain = 1.0;
+  for (int r = 0; r < rounds_ / 2; ++r) gain *= static_cast<double>(n_);
+  return rounds_ % 2 != 0 ? gain * std::sqrt(static_cast<double>(n_)) : gain;
+}
+
+void Rotation::forward(float* y, size_t n_rows, size_t stride, std::span<const uint32_t> signs) const {
+  check(signs);
+  for_each_group(y, n_rows, stride, [&](float* rows, size_t n) { forward_group(rows, n, stride, signs); });
+}
+
+void Rotation::inverse(float* y, size_t n_rows, size_t stride, std::span<const uint32_t> signs) const {
+  check(signs);
+  for_each_group(y, n_rows, stride, [&](float* rows, size_t n) { inverse_group(rows, n, stride, signs); });
+}
+
+void Rotation::forward_group(float* y, size_t n_rows, size_t stride, std::span<const uint32_t> signs) const {
+  if (overlaps()) {
+    for (size_t r = 0; r < n_rows; ++r) forward_overlap(y + r * stride, 1.0f, signs, y + r * stride);
     return;
   }
-  for (int r = rounds - 1; r >= 0; --r) {
-    kernels::mirror_butterfly(y, n);
-    signs.fill(key, Purpose::kSecondSigns, r, power);
-    transform_part(y + (n - power), power, {y + (n - power), nullptr, 1.0f}, signs.words);
-    signs.fill(key, Purpose::kSigns, r, n);
-    if (r > 0 && signs_split(power)) {
-      transform_part(y, power, {y, nullptr, 1.0f}, signs.words);
-      kernels::flip_scale({y + power, signs.words + power / 32, 1.0f}, n - power, y + power);
-      continue;
-    }
-    transform_part(y, power, {y, nullptr, 1.0f}, nullptr);
-    kernels::flip_scale({y, signs.words, r > 0 ? 1.0f : scale}, n, r > 0 ? y : dst, r == 0 && accumulate);
+  // A power of two is normalised once, at its end.
+  const float norm = is_blocks() ? 1.0f : static_cast<float>(1.0 / gain());
+  for (int round = 0; round < rounds_; ++round) {
+    kernels::for_each_power_block(n_, [&](size_t first, size_t power) {
+      HadamardEdge after;
+      if (is_blocks()) after.scale = norm_of(power);
+      if (!is_blocks() && round == rounds_ - 1) after.scale = norm;
+      kernels::fwht_rows(y + first, n_rows, power, stride, {set(signs, round), first, 1.0f}, after);
+    });
   }
 }
 
-void rotate(std::span<float> y, int rounds, const BlockKey& key) {
-  check(y.size(), rounds);
-  rotate_from(y.data(), 1.0f, y.size(), rounds, key, y.data());
-  const float norm = static_cast<float>(1.0 / rotation_gain(y.size(), rounds));
-  if (norm != 1.0f) kernels::flip_scale({y.data(), nullptr, norm}, y.size(), y.data());
+void Rotation::inverse_group(float* y, size_t n_rows, size_t stride, std::span<const uint32_t> signs) const {
+  if (overlaps()) {
+    for (size_t r = 0; r < n_rows; ++r) inverse_overlap(y + r * stride, signs, 1.0f, y + r * stride, false);
+    return;
+  }
+  const float norm = is_blocks() ? 1.0f : static_cast<float>(1.0 / gain());
+  for (int round = rounds_ - 1; round >= 0; --round) {
+    kernels::for_each_power_block(n_, [&](size_t first, size_t power) {
+      HadamardEdge after{set(signs, round), first, 1.0f};
+      if (is_blocks()) after.scale = norm_of(power);
+      if (!is_blocks() && round == 0) after.scale = norm;
+      kernels::fwht_rows(y + first, n_rows, power, stride, {}, after);
+    });
+  }
 }
 
-void rotate_inverse(std::span<float> y, int rounds, const BlockKey& key) {
-  check(y.size(), rounds);
-  const float norm = static_cast<float>(1.0 / rotation_gain(y.size(), rounds));
-  unrotate_to(y.data(), y.size(), rounds, key, norm, y.data(), false);
+void Rotation::forward_scaled(const float* x, float scale, std::span<const uint32_t> signs, float* y) const {
+  check(signs);
+  if (overlaps()) return forward_overlap(x, scale, signs, y);
+  if (is_blocks()) {
+    kernels::flip_scale({x, nullptr, scale}, n_, y);
+    return forward_group(y, 1, n_, signs);
+  }
+  for (int round = 0; round < rounds_; ++round) {
+    kernels::fwht(y, n_, {round == 0 ? x : y, set(signs, round), round == 0 ? scale : 1.0f});
+  }
+}
+
+void Rotation::inverse_scaled(float* y, std::span<const uint32_t> signs, float scale, float* dst, bool accumulate) const {
+  check(signs);
+  if (overlaps()) return inverse_overlap(y, signs, scale, dst, accumulate);
+  if (is_blocks()) {
+    inverse_group(y, 1, n_, signs);
+    return kernels::flip_scale({y, nullptr, scale}, n_, dst, accumulate);
+  }
+  // H, then the signs of a round ride on the loads of the next transform and, for round 0, on the last stores.
+  const uint32_t* before = nullptr;
+  for (int round = rounds_ - 1; round > 0; --round) {
+    kernels::fwht(y, n_, {y, before, 1.0f});
+    before = set(signs, round);
+  }
+  const kernels::HadamardOut out{dst, set(signs, 0), scale, accumulate};
+  kernels::fwht(y, n_, {y, before, 1.0f}, &out);
+}
+
+void Rotation::forward_overlap(const float* x, float scale, std::span<const uint32_t> signs, float* y) const {
+  float* const second = y + (n_ - power_);
+  for (int round = 0; round < rounds_; ++round) {
+    const kernels::HadamardIn in{round == 0 ? x : y, set(signs, round), round == 0 ? scale : 1.0f};
+    if (signs_split(power_)) {
+      kernels::flip_scale({in.src + power_, in.signs + power_ / 32, in.scale}, n_ - power_, y + power_);
+      transform_part(y, power_, norm_, in, nullptr);
+    } else {
+      kernels::flip_scale(in, n_, y);
+      transform_part(y, power_, norm_, {y, nullptr, 1.0f}, nullptr);
+    }
+    // Signs of its own: without them H on H's output would undo much of the mixing where the two overlap.
+    transform_part(second, power_, norm_, {second, set(signs, round, 1), 1.0f}, nullptr);
+    kernels::mirror_butterfly(y, n_);
+  }
+}
+
+void Rotation::inverse_overlap(float* y, std::span<const uint32_t> signs, float scale, float* dst, bool accumulate) const {
+  float* const second = y + (n_ - power_);
+  for (int round = rounds_ - 1; round >= 0; --round) {
+    kernels::mirror_butterfly(y, n_);
+    transform_part(second, power_, norm_, {second, nullptr, 1.0f}, set(signs, round, 1));
+    const uint32_t* const words = set(signs, round);
+    if (round > 0 && signs_split(power_)) {
+      transform_part(y, power_, norm_, {y, nullptr, 1.0f}, words);
+      kernels::flip_scale({y + power_, words + power_ / 32, 1.0f}, n_ - power_, y + power_);
+      continue;
+    }
+    transform_part(y, power_, norm_, {y, nullptr, 1.0f}, nullptr);
+    kernels::flip_scale({y, words, round > 0 ? 1.0f : scale}, n_, round > 0 ? y : dst, round == 0 && accumulate);
+  }
 }
 
 }  // namespace kpd::transform
