@@ -15,9 +15,10 @@
 #include <span>
 #include <vector>
 
+#include "gradient/random_words.h"
 #include "kpd/base/spec.h"
 #include "kpd/gradient/codec.h"
-#include "kpd/transform/hadamard.h"
+#include "kpd/gradient/message.h"
 
 namespace kpd::gradient {
 
@@ -100,6 +101,7 @@ struct Scratch {
   std::vector<uint8_t> bytes;     // method's own
   std::vector<uint16_t> symbols;  // method's own
   std::vector<uint32_t> words;    // random words
+  std::vector<uint32_t> signs;    // of the block that is rotated
   std::vector<int16_t> escapes;   // method's own
   std::vector<float> unscaled;    // the stream's: a whole decoded segment that is not yet its caller's
 };
@@ -150,7 +152,7 @@ class SegmentCodec {
   // Error(kUnsupported).
   virtual void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                               std::span<float> acc, Scratch& scratch) const;
-  virtual void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const;
+  virtual void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc, Scratch& scratch) const;
 };
 
 // Rows of MethodRow::keys that several methods have.
