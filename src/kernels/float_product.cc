@@ -13,11 +13,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "kernels/float_product.h"
 #include "kernels/widen_f16-inl.h"
 #include "kpd/base/cpu.h"
+#include "kpd/base/memory.h"
 
 #ifndef KPD_FLOAT_PRODUCT_BLOCKS_
 #define KPD_FLOAT_PRODUCT_BLOCKS_
@@ -242,9 +242,9 @@ void pack_float_tile(const float* rows, size_t row_stride, size_t outputs, size_
 void float_product(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
                    float* out, size_t out_stride) {
   if (use_scalar_kernels()) return scalar::float_product(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
-  // Allocated here, outside the targets' regions. Float32 weights need none of it but take the same path.
-  std::vector<float> scratch;
-  if (n_rows >= kManyRows) scratch.resize(w.dtype == DType::kFloat32 ? 1 : kTileGroup * kColumnBlock * kFloatTileOutputs);
+  // Allocated here, outside the targets' regions, once a thread. Float32 weights need none of it but take the same path.
+  thread_local AlignedBuffer<float> scratch;
+  if (n_rows >= kManyRows) scratch.resize(kTileGroup * kColumnBlock * kFloatTileOutputs);
   HWY_DYNAMIC_DISPATCH(FloatProduct)
   (w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride, n_rows >= kManyRows ? scratch.data() : nullptr);
 }
