@@ -21,7 +21,7 @@
 #include "kpd/io/gguf.h"
 #include "kpd/io/weights.h"
 #include "kpd/llm/model_description.h"
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 #include "kpd/quant/blocks.h"
 #include "model_options.h"
 
@@ -94,7 +94,7 @@ Overview overview(const io::Weights& weights) {
 }
 
 // The tokenizer, if the files have one.
-std::optional<llm::Tokenizer> find_tokenizer(const std::string& path, const io::Weights& weights) {
+std::optional<text::Tokenizer> find_tokenizer(const std::string& path, const io::Weights& weights) {
   std::error_code ignored;
   const bool in_folder = fs::exists(fs::path(path) / "tokenizer.json", ignored);
   const bool in_gguf = weights.gguf() && weights.gguf()->find("tokenizer.ggml.model") != nullptr;
@@ -102,7 +102,7 @@ std::optional<llm::Tokenizer> find_tokenizer(const std::string& path, const io::
   return load_tokenizer(path, weights.gguf().get());
 }
 
-Json id_json(const llm::Tokenizer& tokenizer, std::optional<llm::TokenId> id) {
+Json id_json(const text::Tokenizer& tokenizer, std::optional<text::TokenId> id) {
   return id ? Json{{"id", *id}, {"token", std::string(tokenizer.token(*id))}} : Json();
 }
 
@@ -121,7 +121,7 @@ Json description_json(const llm::ModelDescription& d) {
 }
 
 Json model_json(const std::string& path, const io::Weights& weights, const Overview& o,
-                const std::optional<llm::Tokenizer>& tokenizer) {
+                const std::optional<text::Tokenizer>& tokenizer) {
   Json object = {{"model", path}, {"format", o.format}};
   if (o.description) object.update(description_json(*o.description));
   if (!o.problem.empty()) object["problem"] = o.problem;
@@ -150,7 +150,7 @@ Json model_json(const std::string& path, const io::Weights& weights, const Overv
 }
 
 void print_model(const std::string& path, const io::Weights& weights, const Overview& o,
-                 const std::optional<llm::Tokenizer>& tokenizer) {
+                 const std::optional<text::Tokenizer>& tokenizer) {
   constexpr double kMib = 1024.0 * 1024.0;
   fmt::print("{}: {}, {} tensors, {:.2f} M parameters, {:.2f} MiB, {:.3f} bits per weight\n", printable(path), o.format,
              o.total.tensors, static_cast<double>(o.total.weights) / 1e6, static_cast<double>(o.total.bytes) / kMib,
@@ -164,7 +164,7 @@ void print_model(const std::string& path, const io::Weights& weights, const Over
   }
   if (!o.problem.empty()) fmt::print("kpd cannot run it: {}\n", printable(o.problem));
   if (tokenizer) {
-    const auto token = [&](std::optional<llm::TokenId> id) {
+    const auto token = [&](std::optional<text::TokenId> id) {
       return id ? fmt::format("{} '{}'", *id, printable(std::string(tokenizer->token(*id)))) : std::string("none");
     };
     fmt::print("tokenizer of {} tokens, BOS {}{}, EOS {}, {}\n", tokenizer->vocabulary_size(), token(tokenizer->bos()),
@@ -336,7 +336,7 @@ namespace {
 int inspect(const io::Weights& weights, const std::string& path, const std::string& tensor, bool json) {
   if (!tensor.empty()) return inspect_tensor(weights, tensor, json);
   const Overview o = overview(weights);
-  const std::optional<llm::Tokenizer> tokenizer = find_tokenizer(path, weights);
+  const std::optional<text::Tokenizer> tokenizer = find_tokenizer(path, weights);
   if (json) {
     print(model_json(path, weights, o, tokenizer));
   } else {
