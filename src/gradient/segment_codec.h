@@ -18,7 +18,6 @@
 #include "gradient/random_words.h"
 #include "kpd/base/spec.h"
 #include "kpd/gradient/codec.h"
-#include "kpd/gradient/message.h"
 
 namespace kpd::gradient {
 
