@@ -18,7 +18,7 @@
 #include "kpd/io/gguf.h"
 #include "kpd/llm/model.h"
 #include "kpd/llm/sampler.h"
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 #include "timing.h"
 
 namespace {
@@ -26,7 +26,7 @@ namespace {
 using namespace kpd;
 using namespace kpd::bench;
 using llm::SamplingOptions;
-using llm::TokenId;
+using text::TokenId;
 
 using Rows = std::vector<std::vector<float>>;
 
@@ -44,7 +44,7 @@ constexpr const char* kText =
 Rows model_rows(const std::string& path, size_t n_rows) {
   llm::Model model = llm::Model::load(path);
   const io::GgufMetadata metadata = io::load_gguf_metadata(path);
-  std::vector<TokenId> tokens = llm::Tokenizer::from_gguf(metadata).encode(kText);
+  std::vector<TokenId> tokens = text::Tokenizer::from_gguf(metadata).encode(kText);
   tokens.resize(std::min(tokens.size(), n_rows));
   const auto cache = model.make_cache("f32", tokens.size());
   const llm::BatchPart part[] = {{0, tokens, {}, llm::BatchPart::Want::kAll, {}}};

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   }
   try {
     Model model = Model::load(argv[1]);
-    const Tokenizer tokenizer = Tokenizer::from_gguf(kpd::io::load_gguf_metadata(argv[1]));
+    const kpd::text::Tokenizer tokenizer = kpd::text::Tokenizer::from_gguf(kpd::io::load_gguf_metadata(argv[1]));
     const auto cache = model.make_cache("f16", 4096);
     GenerateOptions options;
     options.max_tokens = 40;

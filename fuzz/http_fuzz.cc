@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "../tools/kpd/serve_chat.h"
+#include "../tools/kpd/serve/chat.h"
 #include "kpd/llm/model.h"
 
 namespace {
@@ -21,10 +21,10 @@ constexpr size_t kContext = 48;
 // The server's parts, made once.
 struct Fixture {
   std::unique_ptr<kpd::llm::Scheduler> scheduler;
-  kpd::llm::Tokenizer tokenizer;
+  kpd::text::Tokenizer tokenizer;
   std::unique_ptr<Service> service;
 
-  Fixture() : tokenizer(kpd::llm::Tokenizer::from_directory(folder())) {
+  Fixture() : tokenizer(kpd::text::Tokenizer::from_directory(folder())) {
     kpd::llm::Model model =
         kpd::llm::Model::load(folder(), {.arithmetic = kpd::llm::Arithmetic::kExact, .n_threads = 1, .limits = {}});
     kpd::llm::SchedulerOptions options;
@@ -34,7 +34,7 @@ struct Fixture {
     options.chunk = 16;
     scheduler = std::make_unique<kpd::llm::Scheduler>(std::move(model), tokenizer, options);
     service.reset(new Service{*scheduler, tokenizer});
-    service->chat = kpd::llm::ChatTemplate::of_model(tokenizer);
+    service->chat = kpd::text::ChatTemplate::of_model(tokenizer);
     service->model = "fuzzed";
     service->sampling.temperature = 1;
     service->sampling.seed = 1;

@@ -6,21 +6,21 @@
 #include <string>
 
 #include "kpd/base/error.h"
-#include "llm/jinja_interpreter.h"
-#include "llm/unicode.h"
+#include "text/jinja_interpreter.h"
+#include "text/unicode.h"
 
 namespace {
 
-using kpd::llm::jinja::Text;
-using kpd::llm::jinja::Value;
+using kpd::text::jinja::Text;
+using kpd::text::jinja::Value;
 
 Value message(const char* role, const char* content) {
   return Value::dict(
       {{Value::string("role"), Value::string(role)}, {Value::string("content"), Value::string(Text(content, true))}});
 }
 
-const kpd::llm::jinja::Variables& variables() {
-  static const kpd::llm::jinja::Variables all = {
+const kpd::text::jinja::Variables& variables() {
+  static const kpd::text::jinja::Variables all = {
       {"messages", Value::list({message("system", " Be brief.\n"), message("user", "Hi \xC3\xA9\xF0\x9F\x99\x82<|x|>"),
                                 message("assistant", "<think>\nx\n</think>\n\nok"), message("user", "")})},
       {"tools", Value::none()},
@@ -39,14 +39,14 @@ void check(bool condition) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string source = kpd::llm::lossy_utf8({reinterpret_cast<const char*>(data), size});
+  const std::string source = kpd::text::lossy_utf8({reinterpret_cast<const char*>(data), size});
   try {
-    const kpd::llm::jinja::Ast ast = kpd::llm::jinja::parse(source);
-    const kpd::llm::jinja::Environment environment{.now = {2026, 12, 1, 9, 5, 7}, .max_steps = 100'000, .max_bytes = 1 << 20};
-    const Text text = kpd::llm::jinja::render(ast, variables(), environment);
+    const kpd::text::jinja::Ast ast = kpd::text::jinja::parse(source);
+    const kpd::text::jinja::Environment environment{.now = {2026, 12, 1, 9, 5, 7}, .max_steps = 100'000, .max_bytes = 1 << 20};
+    const Text text = kpd::text::jinja::render(ast, variables(), environment);
     check(text.size() <= environment.max_bytes && kpd::llm::is_utf8(text.view()));
     size_t end = 0;
-    for (const kpd::llm::TextRange& range : text.foreign()) {
+    for (const kpd::text::TextRange& range : text.foreign()) {
       check(range.begin < range.end && (end == 0 || range.begin > end) && range.end <= text.size());
       end = range.end;
     }

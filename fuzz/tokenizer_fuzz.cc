@@ -8,21 +8,21 @@
 #include <string_view>
 
 #include "kpd/base/error.h"
-#include "kpd/llm/tokenizer.h"
-#include "llm/unicode.h"
+#include "kpd/text/tokenizer.h"
+#include "text/unicode.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t end = std::min(input.find('\0'), size);
   try {
-    const auto tokenizer = kpd::llm::Tokenizer::from_json(input.substr(0, end), "", "input.json");
+    const auto tokenizer = kpd::text::Tokenizer::from_json(input.substr(0, end), "", "input.json");
     const std::string_view text = end < size ? input.substr(end + 1) : std::string_view("a b\xE2\x82\xAC 12");
     for (const bool special : {true, false}) {
       const auto ids = tokenizer.encode(text, {special, special});
       for (const auto id : ids) {
         if (id < 0 || static_cast<size_t>(id) >= tokenizer.vocabulary_size()) __builtin_trap();
       }
-      kpd::llm::TokenStream stream(tokenizer, special);
+      kpd::text::TokenStream stream(tokenizer, special);
       std::string joined;
       for (const auto id : ids) {
         const std::string piece = stream.push(id);

@@ -148,10 +148,10 @@ void Candidates::keep_weights(float least) {
   drop_but([=](uint32_t i) { return weights[i] >= least; });
 }
 
-std::vector<TokenId> Candidates::kept() const {
-  std::vector<TokenId> ids;
+std::vector<text::TokenId> Candidates::kept() const {
+  std::vector<text::TokenId> ids;
   for (size_t i = 0; i < size_; ++i) {
-    if (weights_[i] > 0) ids.push_back(static_cast<TokenId>(ids_[i]));
+    if (weights_[i] > 0) ids.push_back(static_cast<text::TokenId>(ids_[i]));
   }
   return ids;
 }
@@ -166,12 +166,12 @@ double Candidates::total() {
   return sum;
 }
 
-TokenId Candidates::draw(double u) {
+text::TokenId Candidates::draw(double u) {
   const double at = u * total();
   const Place block = place_at(std::span<const double>(sums_.get(), kernels::sample_blocks(size_)), at);
   const size_t first = block.index * kernels::kSampleBlock;
   const std::span<const float> weights(weights_.get() + first, std::min(kernels::kSampleBlock, size_ - first));
-  return static_cast<TokenId>(ids_[first + place_at(weights, block.at).index]);
+  return static_cast<text::TokenId>(ids_[first + place_at(weights, block.at).index]);
 }
 
 }  // namespace kpd::llm

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 
 namespace kpd::llm {
 
@@ -49,9 +49,9 @@ class Candidates {
   void keep_mass(double mass);     // the shortest prefix whose weights sum to `mass` or more; at least one token
   void keep_weights(float least);  // those of this weight or more
 
-  std::vector<TokenId> kept() const;  // those with a weight, ascending
+  std::vector<text::TokenId> kept() const;  // those with a weight, ascending
   // The token in whose weight the share u of the weights of all falls, 0 <= u < 1.
-  TokenId draw(double u);
+  text::TokenId draw(double u);
   double total();  // of the weights
 
  private:

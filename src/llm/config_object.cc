@@ -9,8 +9,8 @@
 namespace kpd::llm {
 namespace {
 
-std::string short_text(const Json& value) {
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+std::string short_text(const io::Json& value) {
+  std::string text = value.dump(-1, ' ', true, io::Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 60) + "...";
   return text;
 }
@@ -34,14 +34,14 @@ void ConfigObject::known(std::initializer_list<const char*> keys) const {
 
 size_t ConfigObject::size(const char* key) const {
   if (!has(key)) missing(key, "a whole number");
-  const Json& v = object_[key];
+  const io::Json& v = object_[key];
   if (!v.is_number_unsigned()) wrong(key, "a whole number");
   return v.get<size_t>();
 }
 
 double ConfigObject::real(const char* key) const {
   if (!has(key)) missing(key, "a number");
-  const Json& v = object_[key];
+  const io::Json& v = object_[key];
   if (!v.is_number() || !std::isfinite(v.get<double>())) wrong(key, "a number");
   return v.get<double>();
 }
@@ -68,16 +68,16 @@ bool ConfigObject::holds_objects(const char* key) const {
   return has(key) && object_[key].is_object() && !object_[key].empty() && object_[key].begin()->is_object();
 }
 
-const Json& ConfigObject::list(const char* key, size_t n) const {
+const io::Json& ConfigObject::list(const char* key, size_t n) const {
   if (!has(key)) missing(key, "a list");
-  const Json& v = object_[key];
+  const io::Json& v = object_[key];
   if (!v.is_array() || (n != 0 && v.size() != n)) wrong(key, n != 0 ? str("a list of ", n) : "a list");
   return v;
 }
 
 std::vector<float> ConfigObject::reals(const char* key) const {
   std::vector<float> values;
-  for (const Json& v : list(key, 0)) {
+  for (const io::Json& v : list(key, 0)) {
     if (!v.is_number() || !(v.get<double>() > 0)) wrong(key, "a list of positive numbers");
     values.push_back(v.get<float>());
   }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llm/json.h"
+#include "io/json.h"
 
 namespace kpd::llm {
 
@@ -15,7 +15,7 @@ namespace kpd::llm {
 // that they stand in ("rope_scaling.factor"). Every refusal is an Error(kCorruptData) that names file and key.
 class ConfigObject {
  public:
-  ConfigObject(const Json& object, std::string_view file, std::set<std::string>& asked, std::string prefix = "")
+  ConfigObject(const io::Json& object, std::string_view file, std::set<std::string>& asked, std::string prefix = "")
       : object_(object), file_(file), asked_(asked), prefix_(std::move(prefix)) {}
 
   std::string_view file() const { return file_; }
@@ -34,9 +34,9 @@ class ConfigObject {
   bool boolean(const char* key, bool otherwise) const;
   std::string text(const char* key, const std::string& otherwise) const;
   ConfigObject object(const char* key) const;
-  const Json& list(const char* key, size_t n) const;  // of n values; 0: of any number
-  std::vector<float> reals(const char* key) const;    // all positive
-  bool holds_objects(const char* key) const;          // an object whose first value is one
+  const io::Json& list(const char* key, size_t n) const;  // of n values; 0: of any number
+  std::vector<float> reals(const char* key) const;        // all positive
+  bool holds_objects(const char* key) const;              // an object whose first value is one
 
   // Throws Error(kUnsupported) for the first key, here or in an object that was asked for, that nobody asked for and that may
   // change results.
@@ -46,7 +46,7 @@ class ConfigObject {
   [[noreturn]] void missing(const char* key, const char* expected) const;
 
  private:
-  const Json& object_;
+  const io::Json& object_;
   std::string_view file_;
   std::set<std::string>& asked_;
   std::string prefix_;

@@ -98,7 +98,7 @@ void read_ropes(const ConfigObject& top, const Family& family, ModelDescription&
   const double theta = top.real("rope_theta", family.defaults.theta);
   const char* key = top.filled("rope_scaling") ? "rope_scaling" : "rope_parameters";
   if (!top.filled(key)) {
-    const Json usual = *family.defaults.rope != 0 ? Json::parse(family.defaults.rope) : Json();
+    const io::Json usual = *family.defaults.rope != 0 ? io::Json::parse(family.defaults.rope) : io::Json();
     std::set<std::string> asked;
     const ConfigObject scaling(usual, top.file(), asked);
     d.ropes.push_back(read_rope(top, usual.is_null() ? nullptr : &scaling, theta, d));
@@ -127,7 +127,7 @@ void read_ropes(const ConfigObject& top, const Family& family, ModelDescription&
 }
 
 void read_layer_types(const ConfigObject& top, size_t window, ModelDescription& d) {
-  const Json& types = top.list("layer_types", d.n_layers);
+  const io::Json& types = top.list("layer_types", d.n_layers);
   for (size_t i = 0; i < d.n_layers; ++i) {
     if (!types[i].is_string()) top.wrong("layer_types", "a list of texts");
     const auto& type = types[i].get_ref<const std::string&>();
@@ -162,7 +162,7 @@ void read_unrotated(const ConfigObject& top, const Family& family, ModelDescript
   const size_t interval = top.size("no_rope_layer_interval", 4);
   if (interval == 0) top.wrong("no_rope_layer_interval", "more than 0");
   if (top.has("no_rope_layers")) {
-    const Json& list = top.list("no_rope_layers", d.n_layers);
+    const io::Json& list = top.list("no_rope_layers", d.n_layers);
     for (size_t i = 0; i < d.n_layers; ++i) {
       if (list[i] == 0) d.layers[i].rope = -1;
     }
@@ -260,7 +260,7 @@ ModelDescription read_model(const ConfigObject& top, const Family& family, bool 
 }
 
 // The model's class; empty where only model_type tells, as it does for transformers.
-std::string read_architecture(const Json& top, std::string_view file) {
+std::string read_architecture(const io::Json& top, std::string_view file) {
   const auto it = top.find("architectures");
   if (it != top.end() && it->is_array() && !it->empty() && it->front().is_string()) return it->front().get<std::string>();
   if (it == top.end() || it->is_null()) {
@@ -270,11 +270,11 @@ std::string read_architecture(const Json& top, std::string_view file) {
 }
 
 // Files that say the rotation in both spellings may only say the same.
-void unify_rope(Json& model, std::string_view file) {
+void unify_rope(io::Json& model, std::string_view file) {
   const auto scaling = model.find("rope_scaling"), parameters = model.find("rope_parameters");
   if (scaling == model.end() || parameters == model.end() || !scaling->is_object() || !parameters->is_object()) return;
   if (scaling->empty() || parameters->empty()) return;
-  Json a = *scaling, b = *parameters;
+  io::Json a = *scaling, b = *parameters;
   for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
     a.erase(key);
     b.erase(key);
@@ -312,7 +312,8 @@ std::string quote_python_numbers(std::string_view text) {
 ModelDescription describe_config(std::string_view json, std::string_view name) {
   const bool python = json.size() <= Limits{}.max_header_bytes &&
                       (json.find("Infinity") != std::string_view::npos || json.find("NaN") != std::string_view::npos);
-  Json parsed = python ? parse_json(quote_python_numbers(json), std::string(name)) : parse_json(json, std::string(name));
+  io::Json parsed =
+      python ? io::parse_json(quote_python_numbers(json), std::string(name)) : io::parse_json(json, std::string(name));
   if (!parsed.is_object()) fail(ErrorCode::kCorruptData, name, ": expected an object");
   const std::string architecture = read_architecture(parsed, name);
   std::set<std::string> asked;

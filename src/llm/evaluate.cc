@@ -8,7 +8,7 @@
 #include "kernels/llm_ops.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
-#include "kpd/llm/text_file.h"
+#include "kpd/text/text_file.h"
 #include "llm/clock.h"
 #include "llm/log_probability.h"
 #include "llm/planned_context.h"
@@ -45,7 +45,7 @@ class Run {
   }
 
   // Scores of the window's tokens from first_scored() on, appended.
-  void window(std::span<const TokenId> tokens, std::vector<Score>& scores) {
+  void window(std::span<const text::TokenId> tokens, std::vector<Score>& scores) {
     cache_->crop(0, 0);
     if (reference_cache_ != nullptr) reference_cache_->crop(0, 0);
     const PlannedContext planned(model_, tokens.size());
@@ -72,7 +72,7 @@ class Run {
   }
 
  private:
-  void score_rows(const BatchPart& part, size_t at, std::span<const TokenId> tokens, std::span<const float> logits,
+  void score_rows(const BatchPart& part, size_t at, std::span<const text::TokenId> tokens, std::span<const float> logits,
                   std::span<const float> other, std::vector<Score>& scores) const {
     const size_t n = model_.description().n_vocabulary, base = scores.size();
     scores.resize(base + part.rows.size());
@@ -184,24 +184,24 @@ const char* protocol_definition(Protocol protocol) {
                                         "mean over tokens; special tokens in the text are text";
 }
 
-EncodeOptions protocol_encoding(Protocol protocol) {
+text::EncodeOptions protocol_encoding(Protocol protocol) {
   return {.add_special = true, .parse_special = protocol == Protocol::kPaper};
 }
 
 std::string protocol_text(Protocol protocol, std::string_view bytes) {
-  if (protocol == Protocol::kPaper) return with_unix_lines(bytes);
+  if (protocol == Protocol::kPaper) return text::with_unix_lines(bytes);
   if (bytes.ends_with('\n')) bytes.remove_suffix(1);
   return std::string(bytes);
 }
 
-std::vector<std::vector<TokenId>> make_windows(const EvaluationPlan& plan, std::span<const TokenId> text,
-                                               std::optional<TokenId> bos) {
+std::vector<std::vector<text::TokenId>> make_windows(const EvaluationPlan& plan, std::span<const text::TokenId> text,
+                                                     std::optional<text::TokenId> bos) {
   if (plan.context < 4) fail(ErrorCode::kInvalidArgument, "windows of ", plan.context, " tokens; expected 4 or more");
   size_t n = text.size() / plan.context;
   if (n == 0)
     fail(ErrorCode::kInvalidArgument, "the text has ", text.size(), " tokens, less than one window of ", plan.context);
   if (plan.max_windows > 0) n = std::min(n, plan.max_windows);
-  std::vector<std::vector<TokenId>> windows;
+  std::vector<std::vector<text::TokenId>> windows;
   for (size_t i = 0; i < n; ++i) {
     const auto part = text.subspan(i * plan.context, plan.context);
     windows.emplace_back(part.begin(), part.end());
@@ -210,8 +210,8 @@ std::vector<std::vector<TokenId>> make_windows(const EvaluationPlan& plan, std::
   return windows;
 }
 
-Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan, std::span<const std::vector<TokenId>> windows,
-                    const std::function<bool(size_t)>& progress) {
+Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan,
+                    std::span<const std::vector<text::TokenId>> windows, const std::function<bool(size_t)>& progress) {
   if (windows.empty()) fail(ErrorCode::kInvalidArgument, "no window to evaluate");
   if (reference != nullptr && reference->description().n_vocabulary != model.description().n_vocabulary) {
     fail(ErrorCode::kInvalidArgument, "the reference has a vocabulary of ", reference->description().n_vocabulary,
@@ -221,7 +221,7 @@ Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan, 
   Run run(model, reference, plan);
   std::vector<Score> scores;
   size_t done = 0;
-  for (const std::vector<TokenId>& window : windows) {
+  for (const std::vector<text::TokenId>& window : windows) {
     run.window(window, scores);
     ++done;
     if (progress && !progress(done)) break;

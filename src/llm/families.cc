@@ -8,7 +8,7 @@
 
 #include "kpd/base/ascii.h"
 #include "kpd/base/error.h"
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 
 namespace kpd::llm {
 namespace {
@@ -321,7 +321,7 @@ void check_description(const ModelDescription& d, std::string_view file) {
   check_size(d.n_kv_heads, d.n_heads, "the number of key-value heads", file);
   check_size(d.head_dim, 4096, "the width of a head", file);
   check_size(d.d_ff, size_t{1} << 22, "the width of the MLP", file);
-  check_size(d.n_vocabulary, static_cast<size_t>(kMaxVocabulary), "the size of the vocabulary", file);
+  check_size(d.n_vocabulary, static_cast<size_t>(text::kMaxVocabulary), "the size of the vocabulary", file);
   check_size(d.max_context, size_t{1} << 30, "the context", file);
   if (d.n_heads % d.n_kv_heads != 0) {
     fail(ErrorCode::kCorruptData, file, ": ", d.n_heads, " heads cannot share ", d.n_kv_heads, " key-value heads evenly");

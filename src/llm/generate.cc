@@ -71,7 +71,7 @@ std::string StopFilter::finish() {
   return out;
 }
 
-std::string StopFilter::finish(TokenStream& stream, FinishReason& reason) {
+std::string StopFilter::finish(text::TokenStream& stream, FinishReason& reason) {
   // Two statements: the operands of one + may be taken in either order.
   std::string tail = push(stream.finish());
   tail += finish();
@@ -84,7 +84,7 @@ namespace {
 // One answer under way: what generate() does token by token.
 class Answer {
  public:
-  Answer(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence, const GenerateOptions& options,
+  Answer(Model& model, const text::Tokenizer& tokenizer, KvCache& cache, SequenceId sequence, const GenerateOptions& options,
          const std::function<bool(std::string_view)>& on_text)
       : model_(model),
         cache_(cache),
@@ -97,7 +97,7 @@ class Answer {
   }
 
   // False if the listener had enough.
-  bool read(std::span<const TokenId> prompt) {
+  bool read(std::span<const text::TokenId> prompt) {
     g.prompt_tokens = prompt.size();
     const Clock::time_point start = Clock::now();
     for (size_t at = 0; at < prompt.size(); at += options_.chunk) {
@@ -141,7 +141,7 @@ class Answer {
   }
 
   // False if the answer ends with or before the token.
-  bool take(TokenId token) {
+  bool take(text::TokenId token) {
     if (!options_.ignore_eos && std::binary_search(ends_.begin(), ends_.end(), token)) {
       g.reason = FinishReason::kStop;
       return false;
@@ -157,7 +157,7 @@ class Answer {
     return !filter_.stopped();
   }
 
-  void forward(std::span<const TokenId> tokens, BatchPart::Want want) {
+  void forward(std::span<const text::TokenId> tokens, BatchPart::Want want) {
     part_.tokens.assign(tokens.begin(), tokens.end());
     part_.want = want;
     logits_ = model_.forward({&part_, 1}, cache_);
@@ -167,8 +167,8 @@ class Answer {
   KvCache& cache_;
   const GenerateOptions& options_;
   const std::function<bool(std::string_view)>& on_text_;
-  std::span<const TokenId> ends_;
-  TokenStream stream_;
+  std::span<const text::TokenId> ends_;
+  text::TokenStream stream_;
   StopFilter filter_;
   BatchPart part_;
   std::span<const float> logits_;
@@ -177,8 +177,8 @@ class Answer {
 
 }  // namespace
 
-Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
-                   std::span<const TokenId> prompt, const GenerateOptions& options,
+Generated generate(Model& model, const text::Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
+                   std::span<const text::TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
   if (prompt.empty()) fail(ErrorCode::kInvalidArgument, "an empty prompt: a model needs at least one token to go on from");
   if (options.chunk == 0) fail(ErrorCode::kInvalidArgument, "chunks of no token");
@@ -194,8 +194,8 @@ Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, Seq
   }
   const PlannedContext planned(model, held + std::min(options.max_tokens, context - held));
   Sampler sampler(options.sampling, options.first_draw.value_or(held));
-  for (const std::span<const TokenId> tokens : {options.held, prompt}) {
-    for (const TokenId token : tokens) sampler.seen(token);
+  for (const std::span<const text::TokenId> tokens : {options.held, prompt}) {
+    for (const text::TokenId token : tokens) sampler.seen(token);
   }
   Answer answer(model, tokenizer, cache, sequence, options, on_text);
   if (answer.read(prompt)) answer.write(sampler, context);

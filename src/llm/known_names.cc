@@ -89,10 +89,10 @@ constexpr auto kGguf = std::to_array<std::string_view>(
 
 bool is_harmless_tensor(std::string_view name) { return matches_one(kTensors, name); }
 
-bool is_harmless_config(std::string_view key, const Json& value) {
+bool is_harmless_config(std::string_view key, const io::Json& value) {
   if (value.is_null() || value == "" || ((value.is_array() || value.is_object()) && value.empty())) return true;
   for (const Usual& usual : kUsual) {
-    if (usual.key == key) return value.dump(-1, ' ', true, Json::error_handler_t::replace) == usual.json;
+    if (usual.key == key) return value.dump(-1, ' ', true, io::Json::error_handler_t::replace) == usual.json;
   }
   if (value == false) return true;
   return matches_one(kConfig, key);

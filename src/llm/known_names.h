@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "kpd/io/gguf.h"
-#include "llm/json.h"
+#include "io/json.h"
 
 namespace kpd::llm {
 
@@ -13,7 +13,7 @@ namespace kpd::llm {
 bool is_harmless_tensor(std::string_view name);
 // A key of config.json, by its name within its object. A value that says "not used" (null, false, an empty text, list or
 // object) is harmless with any key.
-bool is_harmless_config(std::string_view key, const Json& value);
+bool is_harmless_config(std::string_view key, const io::Json& value);
 // A key of a GGUF file without its architecture ("attention.scale"). Zeros are harmless too: there they mean "not set".
 bool is_harmless_gguf(std::string_view key, const io::GgufValue& value);
 

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "kpd/base/error.h"
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 
 namespace kpd::llm {
 
 // Throws Error(kCorruptData) for NaN: `value` is, or comes from, the log-probability of the token.
-inline void check_log_probability(double value, TokenId token) {
+inline void check_log_probability(double value, text::TokenId token) {
   if (std::isnan(value))
     fail(ErrorCode::kCorruptData, "the model gave token ", token, " a log-probability that is no number (is it damaged?)");
 }

@@ -26,7 +26,7 @@ void for_rows(size_t n_rows, int n_threads, const Fn& fn) {
   });
 }
 
-void check_token(const ModelDescription& d, TokenId token) {
+void check_token(const ModelDescription& d, text::TokenId token) {
   if (token < 0 || static_cast<size_t>(token) >= d.n_vocabulary)
     fail(ErrorCode::kInvalidArgument, "token ", token, " is beyond the vocabulary of ", d.n_vocabulary);
 }
@@ -189,7 +189,7 @@ BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) co
   return rows;
 }
 
-void Model::embed(std::span<const TokenId> tokens, float* hidden) const {
+void Model::embed(std::span<const text::TokenId> tokens, float* hidden) const {
   const ModelDescription& d = parts_->description;
   const WeightSource& table = parts_->embedding;
   thread_local std::vector<uint8_t> stored;

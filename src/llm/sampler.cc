@@ -82,8 +82,8 @@ void check_sampling(const SamplingOptions& o) {
   check(std::fabs(o.presence_penalty) <= 100, "the presence penalty", o.presence_penalty, "-100 to 100");
   check(std::fabs(o.frequency_penalty) <= 100, "the frequency penalty", o.frequency_penalty, "-100 to 100");
   for (const auto& [token, bias] : o.logit_bias) {
-    if (token < 0 || token >= kMaxVocabulary)
-      fail(ErrorCode::kInvalidArgument, "the bias of token ", token, ": expected a token from 0 to ", kMaxVocabulary - 1);
+    if (token < 0 || token >= text::kMaxVocabulary)
+      fail(ErrorCode::kInvalidArgument, "the bias of token ", token, ": expected a token from 0 to ", text::kMaxVocabulary - 1);
     if (!(bias <= kMost))
       fail(ErrorCode::kInvalidArgument, "the bias of token ", token, " is ", bias, ", expected a number or -inf");
   }
@@ -97,14 +97,14 @@ Sampler::Sampler(Sampler&&) noexcept = default;
 Sampler& Sampler::operator=(Sampler&&) noexcept = default;
 Sampler::~Sampler() = default;
 
-void Sampler::seen(TokenId token) {
-  if (token < 0 || token >= kMaxVocabulary)
-    fail(ErrorCode::kInvalidArgument, "token ", token, " is of no vocabulary: expected 0 to ", kMaxVocabulary - 1);
+void Sampler::seen(text::TokenId token) {
+  if (token < 0 || token >= text::kMaxVocabulary)
+    fail(ErrorCode::kInvalidArgument, "token ", token, " is of no vocabulary: expected 0 to ", text::kMaxVocabulary - 1);
   if (options_.repeat_penalty != 1) set_bit(seen_, static_cast<size_t>(token));
 }
 
 // What is picked counts from the next time on.
-void Sampler::picked(TokenId token, size_t n_vocabulary) {
+void Sampler::picked(text::TokenId token, size_t n_vocabulary) {
   const auto i = static_cast<size_t>(token);
   const auto fit = [&](std::vector<uint64_t>& words) { words.resize(std::max(words.size(), (n_vocabulary + 63) / 64)); };
   if (options_.repeat_penalty != 1) {
@@ -141,7 +141,7 @@ std::span<const float> Sampler::adjust(std::span<const float> logits) {
   return adjusted;
 }
 
-TokenId Sampler::pick(std::span<const float> logits) {
+text::TokenId Sampler::pick(std::span<const float> logits) {
   if (logits.empty()) fail(ErrorCode::kInvalidArgument, "there are no logits to pick a token from");
   const size_t n = logits.size();
   logits = adjust(logits);
@@ -149,13 +149,13 @@ TokenId Sampler::pick(std::span<const float> logits) {
   maxima.resize(kernels::sample_blocks(n) * kernels::kSampleLanes);
   const float largest = kernels::lane_maxima(logits.data(), n, maxima.data());
   if (!(std::fabs(largest) <= kMost)) refuse(logits);
-  TokenId token = 0;
+  text::TokenId token = 0;
   if (options_.temperature == 0 || options_.top_k == 1) {
     // Of equals the first: in the first block that has it.
     const auto first = std::find(maxima.begin(), maxima.end(), largest) - maxima.begin();
     const size_t start = static_cast<size_t>(first) / kernels::kSampleLanes * kernels::kSampleBlock;
-    token = static_cast<TokenId>(std::find(logits.begin() + static_cast<std::ptrdiff_t>(start), logits.end(), largest) -
-                                 logits.begin());
+    token = static_cast<text::TokenId>(std::find(logits.begin() + static_cast<std::ptrdiff_t>(start), logits.end(), largest) -
+                                       logits.begin());
   } else {
     token = draw(logits, largest);
   }
@@ -164,12 +164,12 @@ TokenId Sampler::pick(std::span<const float> logits) {
 }
 
 // The masses of the blocks are known: only the one where `at` falls is looked at again.
-TokenId Sampler::draw_from_all(std::span<const float> logits, float largest, float scale, double at) {
+text::TokenId Sampler::draw_from_all(std::span<const float> logits, float largest, float scale, double at) {
   const Place block = place_at(std::span<const double>(scratch_->sums), at);
   const size_t first = block.index * kernels::kSampleBlock, n = std::min(kernels::kSampleBlock, logits.size() - first);
   double sum = 0;
   kernels::exp2_sums(logits.data() + first, n, largest, scale, &sum, scratch_->weights.data());
-  return static_cast<TokenId>(first + place_at(std::span<const float>(scratch_->weights).first(n), block.at).index);
+  return static_cast<text::TokenId>(first + place_at(std::span<const float>(scratch_->weights).first(n), block.at).index);
 }
 
 // What the k-th largest logit is not below: the k-th largest of the maxima of disjoint sets of logits.
@@ -182,7 +182,7 @@ float Sampler::kth_largest_at_least(size_t k) {
   return std::max(ordered[k - 1], -kMost);
 }
 
-TokenId Sampler::draw(std::span<const float> logits, float largest) {
+text::TokenId Sampler::draw(std::span<const float> logits, float largest) {
   const double u = uniform(options_.seed, n_drawn_);
   const float scale = scale_of(options_.temperature);
   const bool all = options_.top_k == 0 || options_.top_k >= logits.size();

@@ -10,7 +10,7 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/llm/sampler.h"
-#include "llm/json.h"
+#include "io/json.h"
 
 namespace kpd::llm {
 namespace {
@@ -66,7 +66,7 @@ std::optional<Given> read_generation_config(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   const io::MappedFile file = io::map_file(path);
-  const Json config = parse_json(file.text(), path);
+  const io::Json config = io::parse_json(file.text(), path);
   if (!config.is_object()) fail(ErrorCode::kCorruptData, path, ": not a JSON object");
   const auto number = [&](const char* key) -> std::optional<double> {
     const auto it = config.find(key);

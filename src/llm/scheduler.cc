@@ -39,7 +39,7 @@ void Ticket::cancel() { cancelled_.store(true); }
 
 class SchedulerThread {
  public:
-  SchedulerThread(Model model, const Tokenizer& tokenizer, const SchedulerOptions& options)
+  SchedulerThread(Model model, const text::Tokenizer& tokenizer, const SchedulerOptions& options)
       : model_(std::move(model)),
         tokenizer_(tokenizer),
         options_(checked(options, model_)),
@@ -101,7 +101,7 @@ class SchedulerThread {
     bool answers = false;  // its last row gives the next token
     // Of one that answers, after the forward pass.
     const float* logits = nullptr;
-    TokenId token = 0;
+    text::TokenId token = 0;
     std::optional<TokenScore> score{};
     std::string error{};  // of its own tokens: the others have theirs
   };
@@ -132,8 +132,8 @@ class SchedulerThread {
     check_sampling(request.sampling);
     if (request.prompt.empty())
       fail(ErrorCode::kInvalidArgument, "an empty prompt: a model needs at least one token to go on from");
-    const auto n_vocabulary = static_cast<TokenId>(model_.description().n_vocabulary);
-    for (const TokenId token : request.prompt) {
+    const auto n_vocabulary = static_cast<text::TokenId>(model_.description().n_vocabulary);
+    for (const text::TokenId token : request.prompt) {
       if (token < 0 || token >= n_vocabulary)
         fail(ErrorCode::kInvalidArgument, "token ", token, " is beyond the vocabulary of ", n_vocabulary);
     }
@@ -326,13 +326,13 @@ class SchedulerThread {
   }
 
   // The cache holds the share's tokens now. Its logits begin at `row`; returns where the next one's do.
-  const float* take_rows(Share& share, const std::vector<TokenId>& tokens, const float* row) {
+  const float* take_rows(Share& share, const std::vector<text::TokenId>& tokens, const float* row) {
     const size_t n_vocabulary = model_.description().n_vocabulary;
     Slot& slot = *share.slot;
     const size_t at = slot.tokens.size(), n = share.n;
     slot.tokens.insert(slot.tokens.end(), tokens.begin(), tokens.end());
     if (share.scored) {
-      const std::vector<TokenId>& prompt = slot.running->request.prompt;
+      const std::vector<text::TokenId>& prompt = slot.running->request.prompt;
       const size_t end = std::min(at + n + 1, prompt.size()), known = slot.scores.size();
       slot.scores.resize(std::max(known, end));
       for (size_t t = std::max(known, at + 1); t < end; ++t) {
@@ -371,7 +371,7 @@ class SchedulerThread {
       if (request.score_prompt) take_prompt_scores(slot);
     }
     if (request.max_tokens == 0) return done(slot, FinishReason::kLength);
-    const TokenId token = share.token;
+    const text::TokenId token = share.token;
     const auto ends = tokenizer_.end_of_turn();
     if (!request.ignore_eos && std::binary_search(ends.begin(), ends.end(), token)) {
       // Its score is given all the same: a client that sums log-probabilities counts on one a token.
@@ -464,7 +464,7 @@ class SchedulerThread {
   }
 
   Model model_;
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   SchedulerOptions options_;
   std::unique_ptr<KvCache> cache_;
   Slots slots_;  // the thread's own, but for what stats_ repeats
@@ -482,7 +482,7 @@ class SchedulerThread {
   std::thread thread_;
 };
 
-Scheduler::Scheduler(Model model, const Tokenizer& tokenizer, const SchedulerOptions& options)
+Scheduler::Scheduler(Model model, const text::Tokenizer& tokenizer, const SchedulerOptions& options)
     : thread_(std::make_unique<SchedulerThread>(std::move(model), tokenizer, options)) {}
 Scheduler::~Scheduler() = default;
 

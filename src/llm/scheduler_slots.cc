@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kGain = 32;  // tokens that are worth some trouble
 
-size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+size_t common_prefix(std::span<const text::TokenId> a, std::span<const text::TokenId> b) {
   const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   return static_cast<size_t>(ends.first - a.begin());
 }

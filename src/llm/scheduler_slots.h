@@ -12,28 +12,28 @@ namespace kpd::llm {
 
 // One request being computed.
 struct Running {
-  Running(const Tokenizer& tokenizer, Request asked, std::shared_ptr<Ticket> its_ticket)
+  Running(const text::Tokenizer& tokenizer, Request asked, std::shared_ptr<Ticket> its_ticket)
       : request(std::move(asked)),
         ticket(std::move(its_ticket)),
         sampler(request.sampling, request.prompt.size()),
         stream(tokenizer, true, request.opens_text),
         filter(request.stop) {
-    for (const TokenId token : request.prompt) sampler.seen(token);
+    for (const text::TokenId token : request.prompt) sampler.seen(token);
   }
   Request request;
   std::shared_ptr<Ticket> ticket;
   Sampler sampler;
-  TokenStream stream;
+  text::TokenStream stream;
   StopFilter filter;
   RequestResult result;
-  std::vector<TokenId> answer;
+  std::vector<text::TokenId> answer;
   std::chrono::steady_clock::time_point start;
 };
 
 // A sequence of the cache and its tokens.
 struct Held {
   SequenceId id = 0;
-  std::vector<TokenId> tokens;  // what the cache holds, in order
+  std::vector<text::TokenId> tokens;  // what the cache holds, in order
   // Scores of a leading part of tokens (the first is unknown), so that a shared beginning need not be scored again.
   std::vector<TokenScore> scores;
   size_t scored_top = 0;  // likeliest tokens kept with each of them

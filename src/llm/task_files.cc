@@ -2,12 +2,11 @@
 #include <algorithm>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "io/text.h"
+#include "io/json.h"
 #include "kpd/base/error.h"
 #include "kpd/llm/tasks.h"
-#include "kpd/llm/text_file.h"
+#include "kpd/text/text_file.h"
 
 namespace kpd::llm {
 namespace {
@@ -17,7 +16,7 @@ constexpr std::string_view kSpaces = " \t\n\r\v\f";
 // Line by line, without line breaks; an empty last line is none.
 class Lines {
  public:
-  Lines(std::string_view text, std::string_view name) : text_(without_byte_order_mark(text)), name_(name) {}
+  Lines(std::string_view text, std::string_view name) : text_(text::without_byte_order_mark(text)), name_(name) {}
   std::optional<std::string_view> next() {
     if (at_ >= text_.size()) return std::nullopt;
     const size_t end = std::min(text_.find('\n', at_), text_.size());
@@ -91,13 +90,13 @@ std::optional<TaskItem> next_hellaswag(Lines& lines) {
   return item;
 }
 
-nlohmann::json object(const Lines& lines, std::string_view line) {
-  nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
+io::Json object(const Lines& lines, std::string_view line) {
+  io::Json parsed = io::Json::parse(line, nullptr, false);
   if (!parsed.is_object()) lines.bad("expected a JSON object");
   return parsed;
 }
 
-std::string text_of(const Lines& lines, const nlohmann::json& object, const char* key) {
+std::string text_of(const Lines& lines, const io::Json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_string()) lines.bad("expected a text '", key, "'");
   return it->get<std::string>();
@@ -106,7 +105,7 @@ std::string text_of(const Lines& lines, const nlohmann::json& object, const char
 std::optional<TaskItem> next_piqa(Lines& lines, Lines& labels, bool has_labels) {
   const auto line = lines.next_filled();
   if (!line) return std::nullopt;
-  const nlohmann::json parsed = object(lines, *line);
+  const io::Json parsed = object(lines, *line);
   TaskItem item{"Question: " + text_of(lines, parsed, "goal") + "\nAnswer:",
                 {text_of(lines, parsed, "sol1"), text_of(lines, parsed, "sol2")},
                 0};

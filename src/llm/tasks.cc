@@ -17,11 +17,11 @@ namespace {
 
 // A context and one ending, in tokens.
 struct Line {
-  std::vector<TokenId> tokens;
+  std::vector<text::TokenId> tokens;
   size_t n_context = 0;  // at least 1
 };
 
-Line encode(const Tokenizer& tokenizer, const std::string& context, const std::string& ending, size_t max_tokens) {
+Line encode(const text::Tokenizer& tokenizer, const std::string& context, const std::string& ending, size_t max_tokens) {
   const size_t end = context.find_last_not_of(" \t\n\r\v\f");
   const std::string_view kept = std::string_view(context).substr(0, end == std::string::npos ? 0 : end + 1);
   Line line;
@@ -46,7 +46,7 @@ Line encode(const Tokenizer& tokenizer, const std::string& context, const std::s
   return line;
 }
 
-std::vector<Line> encode(const Tokenizer& tokenizer, const TaskItem& item, size_t max_tokens) {
+std::vector<Line> encode(const text::Tokenizer& tokenizer, const TaskItem& item, size_t max_tokens) {
   std::vector<Line> lines;
   for (const std::string& ending : item.endings) lines.push_back(encode(tokenizer, item.context, ending, max_tokens));
   return lines;
@@ -106,7 +106,7 @@ class Scorer {
   size_t n_tokens() const { return n_tokens_; }
 
  private:
-  void read(std::span<const TokenId> tokens) {
+  void read(std::span<const text::TokenId> tokens) {
     cache_->crop(0, 0);
     n_tokens_ += tokens.size();
     for (size_t at = 0; at < tokens.size(); at += chunk_) {
@@ -118,7 +118,7 @@ class Scorer {
 
   std::vector<EndingScore> score_rows(const std::vector<Line>& lines, std::span<const float> logits) const {
     const size_t n = model_.description().n_vocabulary;
-    std::vector<TokenId> targets;
+    std::vector<text::TokenId> targets;
     for (const Line& line : lines) {
       targets.insert(targets.end(), line.tokens.begin() + static_cast<std::ptrdiff_t>(line.n_context), line.tokens.end());
     }
@@ -194,7 +194,7 @@ Task parse_task(const std::string& name) {
   fail(ErrorCode::kInvalidArgument, "the task '", name.substr(0, 60), "' is unknown; there are hellaswag, piqa, lambada");
 }
 
-TaskResult run_task(Model& model, const Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
+TaskResult run_task(Model& model, const text::Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
                     const TaskOptions& options, const std::function<bool(size_t)>& progress) {
   if (items.empty()) fail(ErrorCode::kInvalidArgument, "no item to score");
   for (size_t i = 0; i < items.size(); ++i) {

@@ -3,8 +3,7 @@
 #include <array>
 #include <fstream>
 
-#include <nlohmann/json.hpp>
-
+#include "io/json.h"
 #include "kpd/base/error.h"
 #include "kpd/train/char_lstm.h"
 
@@ -38,7 +37,7 @@ void append(std::string_view text, std::vector<uint8_t>& examples) {
 }
 
 std::string text_of_line(const std::string& line, const std::string& where) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto json = io::Json::parse(line, nullptr, false);
   const auto is_text = [&](const char* key) { return json.contains(key) && json[key].is_string(); };
   if (!json.is_object() || !is_text("client") || !is_text("text")) {
     fail(ErrorCode::kCorruptData, where, R"(: expected a JSON object {"client": "...", "text": "..."})");

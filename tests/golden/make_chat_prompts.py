@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Renders chat templates with transformers' own set-up of Jinja and records what it gives, for tests/llm/jinja_test.cc and
-tests/llm/chat_test.cc.
+"""Renders chat templates with transformers' own set-up of Jinja and records what it gives, for tests/text/jinja_test.cc and
+tests/text/chat_test.cc.
 
     python3 tests/golden/make_chat_prompts.py [--public FOLDER]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains small tokenizers of every known family and records the ids that the Hugging Face `tokenizers` package (sentencepiece for
-the scored one) gives on the texts of tests/llm/tokenizer_test.cc.
+the scored one) gives on the texts of tests/text/tokenizer_test.cc.
 
     python3 tests/golden/make_tokenizers.py --text FOLDER [--only-expected] [--smollm2 FILE.gguf] [--gemma3 FILE.gguf]
 

@@ -9,7 +9,7 @@
 #include "kpd/base/error.h"
 #include "kpd/llm/generate.h"
 #include "kpd/llm/scheduler.h"
-#include "llm/tokenizer_fixture.h"
+#include "text/tokenizer_fixture.h"
 
 namespace {
 
@@ -41,8 +41,8 @@ Model load(const std::string& name, Arithmetic arithmetic, int n_threads) {
 }
 
 // Allocations between token kFirst and the end of the third answer of a kind.
-uint64_t steady_allocations(Model& model, const Tokenizer& tokenizer, KvCache& cache, const GenerateOptions& options,
-                            const std::vector<TokenId>& prompt) {
+uint64_t steady_allocations(Model& model, const text::Tokenizer& tokenizer, KvCache& cache, const GenerateOptions& options,
+                            const std::vector<text::TokenId>& prompt) {
   uint64_t before = 0;
   size_t n = 0;
   const std::function<bool(std::string_view)> on_text = [&](std::string_view) {
@@ -68,9 +68,9 @@ TEST(Allocation, TheCounterCounts) {
 }
 
 TEST(Allocation, AnAnswerTokenByToken) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
-  std::vector<TokenId> prompt(50);
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(3 + (i * i * 7 + i) % 90);
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
+  std::vector<text::TokenId> prompt(50);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<text::TokenId>(3 + (i * i * 7 + i) % 90);
   for (const char* name : {"llama", "gemma3"}) {
     for (const Arithmetic arithmetic : {Arithmetic::kExact, Arithmetic::kFast}) {
       for (const int n_threads : {1, 2}) {
@@ -98,14 +98,14 @@ TEST(Allocation, AnAnswerTokenByToken) {
 
 // The chunks of a long sequence, shared among threads.
 TEST(Allocation, AtDepth) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = load("llama", Arithmetic::kFast, 2);
   const auto cache = model.make_cache("f16", 1024);
   GenerateOptions options;
   options.max_tokens = 20;
   options.context = 1024;
   options.ignore_eos = true;
-  const std::vector<TokenId> prompt(600, 7);
+  const std::vector<text::TokenId> prompt(600, 7);
   EXPECT_LE(steady_allocations(model, tokenizer, *cache, options, prompt), 20u);
 }
 
@@ -113,12 +113,13 @@ TEST(Allocation, AtDepth) {
 TEST(Allocation, TextOfTokens) {
   for (const char* name : {"gpt2", "llama2", "gemma", "scored"}) {
     SCOPED_TRACE(name);
-    const Tokenizer tokenizer = testing::load_tokenizer(name);
-    TokenStream stream(tokenizer);
+    const text::Tokenizer tokenizer = testing::load_tokenizer(name);
+    text::TokenStream stream(tokenizer);
     StopFilter filter({"no such text"});
     std::string decoded, certain;
     const auto all = [&] {
-      for (TokenId token = 0; token < static_cast<TokenId>(std::min<size_t>(tokenizer.vocabulary_size(), 400)); ++token) {
+      for (text::TokenId token = 0; token < static_cast<text::TokenId>(std::min<size_t>(tokenizer.vocabulary_size(), 400));
+           ++token) {
         decoded.clear();
         certain.clear();
         stream.push(token, decoded);
@@ -134,7 +135,7 @@ TEST(Allocation, TextOfTokens) {
 }
 
 TEST(Allocation, TheSchedulersSteps) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   for (const int n_threads : {1, 2}) {
     Scheduler scheduler(load("llama", Arithmetic::kFast, n_threads), tokenizer,
                         {.n_slots = 3, .context = 256, .chunk = 64, .max_queue = 8, .cache = "f16"});
@@ -143,7 +144,7 @@ TEST(Allocation, TheSchedulersSteps) {
       std::vector<std::shared_ptr<Ticket>> tickets;
       for (size_t i = 0; i < 3; ++i) {
         Request r;
-        r.prompt.assign(20, static_cast<TokenId>(10 + i));
+        r.prompt.assign(20, static_cast<text::TokenId>(10 + i));
         r.max_tokens = 200;
         r.ignore_eos = true;
         r.stop = {"no such text"};

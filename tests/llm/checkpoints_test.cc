@@ -177,7 +177,7 @@ TEST_F(Checkpoints, AHeadOfItsOwnBesideTiedEmbeddings) {
 
 TEST_F(Checkpoints, KeysThatNothingReadsAreRefused) {
   const TinyCheckpoint plain = TinyCheckpoint::read(kFolder + "Llama-3.1-8B-Instruct.json");
-  const auto refused = [&](const char* key, const Json& value, const std::string& text, int line) {
+  const auto refused = [&](const char* key, const io::Json& value, const std::string& text, int line) {
     TinyCheckpoint c = plain;
     c.config[key] = value;
     expect_refused(c, ErrorCode::kUnsupported, text, line);
@@ -190,7 +190,7 @@ TEST_F(Checkpoints, KeysThatNothingReadsAreRefused) {
   refused("num_local_experts", 8, "a mixture of 8 experts", __LINE__);
   refused("quantization_config", {{"quant_method", "awq"}, {"bits", 4}}, "the weights are quantized by awq", __LINE__);
   refused("quantization", {{"group_size", 64}, {"bits", 4}}, "the weights are quantized; kpd reads", __LINE__);
-  Json rope = plain.config["rope_scaling"];
+  io::Json rope = plain.config["rope_scaling"];
   rope["mrope_section"] = {1, 1, 2};
   refused("rope_scaling", rope, "rope_scaling.mrope_section is [1,1,2]", __LINE__);
   refused("rope_parameters", {{"rope_type", "linear"}, {"factor", 2}}, "rope_scaling and rope_parameters say different",
@@ -205,10 +205,10 @@ TEST_F(Checkpoints, KeysThatNothingReadsAreRefused) {
 
 TEST_F(Checkpoints, KeysThatChangeNothingAreTaken) {
   TinyCheckpoint c = TinyCheckpoint::read(kFolder + "Llama-3.1-8B-Instruct.json");
-  const Json more = {{"_name_or_path", "x"},   {"unsloth_version", "2025.1"}, {"dtype", "float16"},
-                     {"use_qk_norm", false},   {"attn_scale", nullptr},       {"some_list", Json::array()},
-                     {"temperature", 0.6},     {"hidden_dropout", 0.1},       {"vision_token_id", 5},
-                     {"model_max_length", 99}, {"num_local_experts", 0},      {"router_aux_loss_coef", 0.1}};
+  const io::Json more = {{"_name_or_path", "x"},   {"unsloth_version", "2025.1"}, {"dtype", "float16"},
+                         {"use_qk_norm", false},   {"attn_scale", nullptr},       {"some_list", io::Json::array()},
+                         {"temperature", 0.6},     {"hidden_dropout", 0.1},       {"vision_token_id", 5},
+                         {"model_max_length", 99}, {"num_local_experts", 0},      {"router_aux_loss_coef", 0.1}};
   c.config.update(more);
   c.config["rope_parameters"] = c.config["rope_scaling"];  // both spellings, saying the same
   c.config["rope_parameters"]["rope_theta"] = c.config["rope_theta"];

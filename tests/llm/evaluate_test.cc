@@ -16,14 +16,14 @@ Model load(const std::string& name, int n_threads = 2) {
   return Model::load(kModels + name, {.arithmetic = Arithmetic::kExact, .n_threads = n_threads, .limits = {}});
 }
 
-std::vector<TokenId> some_text(size_t n) {
-  std::vector<TokenId> text(n);
-  for (size_t i = 0; i < n; ++i) text[i] = static_cast<TokenId>(3 + (i * i * 7 + i) % 90);
+std::vector<text::TokenId> some_text(size_t n) {
+  std::vector<text::TokenId> text(n);
+  for (size_t i = 0; i < n; ++i) text[i] = static_cast<text::TokenId>(3 + (i * i * 7 + i) % 90);
   return text;
 }
 
 // Losses of tokens [first, ...) of one window.
-std::vector<double> losses(Model& model, const std::vector<TokenId>& window, size_t first) {
+std::vector<double> losses(Model& model, const std::vector<text::TokenId>& window, size_t first) {
   const auto cache = model.make_cache("f32", 256);
   const BatchPart batch[] = {{0, window, {}, BatchPart::Want::kAll, {}}};
   const auto logits = model.forward(batch, *cache);
@@ -37,7 +37,7 @@ std::vector<double> losses(Model& model, const std::vector<TokenId>& window, siz
   return result;
 }
 
-double perplexity(Model& model, const std::vector<std::vector<TokenId>>& windows, size_t first) {
+double perplexity(Model& model, const std::vector<std::vector<text::TokenId>>& windows, size_t first) {
   double sum = 0;
   size_t n = 0;
   for (const auto& window : windows) {
@@ -55,7 +55,7 @@ TEST(Evaluate, BothProtocols) {
   plan.context = 40;
   plan.chunk = 16;
   const auto text = some_text(130);
-  const auto windows = make_windows(plan, text, TokenId{1});
+  const auto windows = make_windows(plan, text, text::TokenId{1});
   ASSERT_EQ(windows.size(), 3u);
   EXPECT_EQ(windows[1][0], text[40]);
   const Evaluation paper = evaluate(model, nullptr, plan, windows, nullptr);
@@ -63,7 +63,7 @@ TEST(Evaluate, BothProtocols) {
   EXPECT_NEAR(paper.perplexity, perplexity(model, windows, 1), 1e-4 * paper.perplexity);
   plan.protocol = Protocol::kLlamaCpp;
   plan.max_windows = 2;
-  const auto with_bos = make_windows(plan, text, TokenId{1});
+  const auto with_bos = make_windows(plan, text, text::TokenId{1});
   ASSERT_EQ(with_bos.size(), 2u);
   EXPECT_EQ(with_bos[1][0], 1);
   const Evaluation llama = evaluate(model, nullptr, plan, with_bos, nullptr);

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/expect_error.h"
-#include "llm/tokenizer_fixture.h"
+#include "text/tokenizer_fixture.h"
 
 namespace kpd::llm {
 namespace {
@@ -45,7 +45,7 @@ TEST(Sampler, TopKTopPMinP) {
   const auto reached = [&](SamplingOptions o) {
     o.temperature = 1;
     Sampler sampler(o);
-    TokenId last = 0;
+    text::TokenId last = 0;
     for (int i = 0; i < 500; ++i) last = std::max(last, sampler.pick(logits));
     return last;
   };
@@ -92,7 +92,8 @@ TEST(Sampler, LogitsThatAreNoNumbersAreRefused) {
 
 TEST(Sampler, TokensOfNoVocabularyAreRefused) {
   Sampler sampler({.repeat_penalty = 2});
-  for (const TokenId token : {-1, std::numeric_limits<TokenId>::min(), 1 << 24, std::numeric_limits<TokenId>::max()})
+  for (const text::TokenId token :
+       {-1, std::numeric_limits<text::TokenId>::min(), 1 << 24, std::numeric_limits<text::TokenId>::max()})
     EXPECT_KPD_ERROR(kInvalidArgument, "of no vocabulary", sampler.seen(token));
   sampler.seen((1 << 24) - 1);
   EXPECT_EQ(sampler.pick(std::vector<float>{2, 3}), 1);
@@ -100,9 +101,9 @@ TEST(Sampler, TokensOfNoVocabularyAreRefused) {
 
 // The original context is 32 tokens: prompt and answer together decide how the prompt's first chunk is rotated.
 TEST(Generate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
-  std::vector<TokenId> prompt(40);
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(3 + (i * i * 7 + i) % 90);
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
+  std::vector<text::TokenId> prompt(40);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<text::TokenId>(3 + (i * i * 7 + i) % 90);
   for (const char* name : {"phi3", "llama_dynamic"}) {
     Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/" + name,
                               {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
@@ -124,12 +125,12 @@ TEST(Generate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
     EXPECT_EQ(answer(40, 512, 48, true), answer(40, 8, 48, true)) << name;
     EXPECT_EQ(model.planned_context(), 0u);
     // The same planned by hand.
-    const std::vector<TokenId> expected = answer(20, 8, 128, false);
+    const std::vector<text::TokenId> expected = answer(20, 8, 128, false);
     const auto cache = model.make_cache("f32", 128);
     model.set_planned_context(60);
     const BatchPart whole[] = {{0, {prompt.begin(), prompt.begin() + 20}, {}, BatchPart::Want::kLast, {}}};
     std::span<const float> logits = model.forward(whole, *cache);
-    for (const TokenId token : expected) {
+    for (const text::TokenId token : expected) {
       EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), token) << name;
       const BatchPart next[] = {{0, {token}, {}, BatchPart::Want::kLast, {}}};
       logits = model.forward(next, *cache);
@@ -138,10 +139,10 @@ TEST(Generate, ChunksDoNotChangeRotationsThatDependOnTheContext) {
 }
 
 TEST(Generate, WithoutAListenerItGoesOn) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
-  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  const std::vector<text::TokenId> prompt = tokenizer.encode("go on");
   const auto answer = [&](const std::function<bool(std::string_view)>& on_text) {
     const auto cache = model.make_cache("f32", 64);
     GenerateOptions options;
@@ -157,7 +158,7 @@ TEST(Generate, WithoutAListenerItGoesOn) {
 
 // What is drawn last is not read by the model and takes no room.
 TEST(Generate, AFullContextEndsTheAnswerOneTokenBehindIt) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
   const auto cache = model.make_cache("f32", 64);
@@ -171,10 +172,10 @@ TEST(Generate, AFullContextEndsTheAnswerOneTokenBehindIt) {
 
 // A text continued by two calls with one seed is the text of one call: penalties see all of it, and no number is drawn twice.
 TEST(Generate, GoesOnWhereItWas) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
-  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  const std::vector<text::TokenId> prompt = tokenizer.encode("go on");
   for (const SamplingOptions& sampling :
        {SamplingOptions{.repeat_penalty = 1.6, .seed = 1}, SamplingOptions{.temperature = 1.2, .seed = 1},
         SamplingOptions{.temperature = 0.9, .top_p = 0.9, .repeat_penalty = 1.4, .seed = 9}}) {
@@ -184,11 +185,11 @@ TEST(Generate, GoesOnWhereItWas) {
     options.context = 128;
     const auto whole_cache = model.make_cache("f32", 128), cache = model.make_cache("f32", 128);
     options.max_tokens = 24;
-    const std::vector<TokenId> whole = generate(model, tokenizer, *whole_cache, 0, prompt, options, {}).token_ids;
+    const std::vector<text::TokenId> whole = generate(model, tokenizer, *whole_cache, 0, prompt, options, {}).token_ids;
     options.max_tokens = 10;
-    std::vector<TokenId> answer = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
+    std::vector<text::TokenId> answer = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
     // The cache holds all but the last token, which is the next prompt.
-    std::vector<TokenId> held = prompt;
+    std::vector<text::TokenId> held = prompt;
     held.insert(held.end(), answer.begin(), answer.end() - 1);
     options.held = held;
     options.max_tokens = 14;
@@ -199,11 +200,11 @@ TEST(Generate, GoesOnWhereItWas) {
 }
 
 TEST(Generate, APenaltyAsksForWhatTheCacheHolds) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
   const auto cache = model.make_cache("f32", 128);
-  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  const std::vector<text::TokenId> prompt = tokenizer.encode("go on");
   GenerateOptions options;
   options.max_tokens = 3;
   options.ignore_eos = true;
@@ -217,7 +218,7 @@ TEST(Generate, APenaltyAsksForWhatTheCacheHolds) {
 }
 
 TEST(Generate, ChunksOfNoTokenAreRefused) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
   const auto cache = model.make_cache("f32", 128);
@@ -227,17 +228,17 @@ TEST(Generate, ChunksOfNoTokenAreRefused) {
 
 // Turns of a conversation: the same text is asked for at another place, so other numbers are drawn.
 TEST(Generate, TurnsDrawNewNumbers) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
   GenerateOptions options;
   options.max_tokens = 12;
   options.ignore_eos = true;
   options.sampling = {.temperature = 100, .seed = 5};  // all but uniform, whatever was said
-  const std::vector<TokenId> prompt = tokenizer.encode("go on");
+  const std::vector<text::TokenId> prompt = tokenizer.encode("go on");
   const auto cache = model.make_cache("f32", 128);
-  const std::vector<TokenId> first = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
-  const std::vector<TokenId> second = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
+  const std::vector<text::TokenId> first = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
+  const std::vector<text::TokenId> second = generate(model, tokenizer, *cache, 0, prompt, options, {}).token_ids;
   size_t same = 0;
   for (size_t i = 0; i < first.size(); ++i) same += first[i] == second[i] ? 1 : 0;
   EXPECT_LT(same, 3u);

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "kpd/io/gguf.h"
-#include "kpd/llm/chat.h"
+#include "kpd/text/chat.h"
 #include "kpd/llm/evaluate.h"
 #include "kpd/llm/generate.h"
 
@@ -25,12 +25,12 @@ class SmolLm2 : public ::testing::Test {
   Model load(Arithmetic arithmetic) const {
     return Model::load(path_, {.arithmetic = arithmetic, .n_threads = 2, .limits = {}});
   }
-  Tokenizer tokenizer() const { return Tokenizer::from_gguf(io::load_gguf_metadata(path_)); }
+  text::Tokenizer tokenizer() const { return text::Tokenizer::from_gguf(io::load_gguf_metadata(path_)); }
 
   std::string path_;
 };
 
-std::string say(Model& model, const Tokenizer& tokenizer, const std::vector<TokenId>& prompt, size_t n) {
+std::string say(Model& model, const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& prompt, size_t n) {
   const auto cache = model.make_cache("f32", 512);
   GenerateOptions options;
   options.max_tokens = n;
@@ -39,7 +39,7 @@ std::string say(Model& model, const Tokenizer& tokenizer, const std::vector<Toke
 
 // What transformers 5.24 gives in float32 on the dequantized weights.
 TEST_F(SmolLm2, SaysWhatTransformersSays) {
-  const Tokenizer t = tokenizer();
+  const text::Tokenizer t = tokenizer();
   Model exact = load(Arithmetic::kExact);
   EXPECT_EQ(say(exact, t, t.encode("The capital of France is"), 24), " Paris.\n\nThe answer is: 2018-01-22 12:1");
   EXPECT_EQ(say(exact, t, t.encode("def fibonacci(n):"), 24),
@@ -47,17 +47,17 @@ TEST_F(SmolLm2, SaysWhatTransformersSays) {
 }
 
 TEST_F(SmolLm2, AnswersInItsTemplate) {
-  const Tokenizer t = tokenizer();
+  const text::Tokenizer t = tokenizer();
   Model fast = load(Arithmetic::kFast);
-  const ChatMessage messages[] = {{"user", "What is gravity? One sentence."}};
-  const ChatPrompt prompt = ChatTemplate::of_model(t).render(t, messages);
+  const text::ChatMessage messages[] = {{"user", "What is gravity? One sentence."}};
+  const text::ChatPrompt prompt = text::ChatTemplate::of_model(t).render(t, messages);
   const std::string answer = say(fast, t, t.encode(prompt.text, prompt.foreign), 16);
   EXPECT_TRUE(answer.starts_with("Gravity is a fundamental")) << answer;
 }
 
 // 127 tokens of plain English: the two arithmetics differ by the rounding of activations to 8 bits.
 TEST_F(SmolLm2, FastArithmeticIsCloseToExact) {
-  const Tokenizer t = tokenizer();
+  const text::Tokenizer t = tokenizer();
   std::string text =
       "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. ";
   for (int i = 0; i < 2; ++i) text += text;

@@ -20,7 +20,7 @@ namespace {
 const std::string kModels = std::string(KPD_TESTS_DIR) + "/golden/models/";
 
 struct Golden {
-  std::vector<TokenId> tokens;
+  std::vector<text::TokenId> tokens;
   std::vector<float> logits;
 };
 
@@ -40,11 +40,11 @@ Model load_exact(const std::string& path, int n_threads = 2) {
   return Model::load(kModels + path, {.arithmetic = Arithmetic::kExact, .n_threads = n_threads, .limits = {}});
 }
 
-BatchPart part(SequenceId id, std::span<const TokenId> tokens, BatchPart::Want want) {
+BatchPart part(SequenceId id, std::span<const text::TokenId> tokens, BatchPart::Want want) {
   return {id, {tokens.begin(), tokens.end()}, {}, want, {}};
 }
 
-std::vector<float> run_whole(Model& model, std::span<const TokenId> tokens, const char* spec = "f32") {
+std::vector<float> run_whole(Model& model, std::span<const text::TokenId> tokens, const char* spec = "f32") {
   const auto cache = model.make_cache(spec, 1024);
   const BatchPart batch[] = {part(0, tokens, BatchPart::Want::kAll)};
   const auto logits = model.forward(batch, *cache);
@@ -68,7 +68,7 @@ float distance(std::span<const float> a, std::span<const float> b) {
 }
 
 // `step` tokens a batch.
-std::vector<float> run_in_steps(Model& model, const char* spec, std::span<const TokenId> tokens, size_t step) {
+std::vector<float> run_in_steps(Model& model, const char* spec, std::span<const text::TokenId> tokens, size_t step) {
   const auto cache = model.make_cache(spec, 64);
   std::vector<float> pieces;
   for (size_t first = 0; first < tokens.size(); first += step) {
@@ -152,7 +152,7 @@ TEST(Model, KeysAreMovedByTheFrequenciesOfTheirContext) {
 
 TEST(Model, ARaggedBatchIsEachSequenceAlone) {
   const Golden golden = load_golden("qwen2_window");
-  const std::span<const TokenId> tokens(golden.tokens);
+  const std::span<const text::TokenId> tokens(golden.tokens);
   Model model = load_exact("qwen2_window");
   const auto cache = model.make_cache("f32", 256);
   const BatchPart first[] = {part(0, tokens.first(20), BatchPart::Want::kNone),
@@ -221,7 +221,7 @@ TEST(Model, BadBatchesAreRefusedBeforeAnyWork) {
   refused({0, {1, 2}, {}, BatchPart::Want::kList, {0, 1, 1, 1}});
   refused({0, {1, 2}, {-1, 0}, BatchPart::Want::kLast, {}});
   refused({0, {1, 2}, {5, std::numeric_limits<int32_t>::max()}, BatchPart::Want::kLast, {}});
-  refused({0, std::vector<TokenId>(65, 1), {}, BatchPart::Want::kLast, {}});
+  refused({0, std::vector<text::TokenId>(65, 1), {}, BatchPart::Want::kLast, {}});
 }
 
 TEST(Model, CachesOfOtherModelsAreRefusedBeforeAnyWork) {
@@ -254,8 +254,8 @@ TEST(Model, ThePiecesRefuseWhatTheModelLacks) {
   const BatchPart batch[] = {{0, {1, 2}, {}, BatchPart::Want::kLast, {}}};
   const BatchRows rows = model.plan(batch, *cache);
   std::vector<float> hidden(2 * model.description().d_model);
-  for (const TokenId token : {-1, 96, 1 << 30}) {
-    const TokenId tokens[] = {1, token};
+  for (const text::TokenId token : {-1, 96, 1 << 30}) {
+    const text::TokenId tokens[] = {1, token};
     EXPECT_KPD_ERROR(kInvalidArgument, "beyond the vocabulary of 96", model.embed(tokens, hidden.data()));
   }
   for (const size_t index : {3, 99}) {

@@ -22,8 +22,8 @@ TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
     for (std::vector<float> row : rows(n)) {
       for (const size_t at : {n - 1, n / 2, size_t{0}}) {
         row[at] = 300;
-        EXPECT_EQ(Sampler({}).pick(row), static_cast<TokenId>(at));
-        EXPECT_EQ(Sampler({.temperature = 1, .top_k = 1}).pick(row), static_cast<TokenId>(at));
+        EXPECT_EQ(Sampler({}).pick(row), static_cast<text::TokenId>(at));
+        EXPECT_EQ(Sampler({.temperature = 1, .top_k = 1}).pick(row), static_cast<text::TokenId>(at));
       }
     }
   }
@@ -54,10 +54,10 @@ TEST(Candidates, KeepWhatASortKeeps) {
         if (o.min_p > 0) c.keep_weights(static_cast<float>(o.min_p));
         const std::vector<double> law = expected_law(row, o);
         double outside = 0;
-        const std::vector<TokenId> ids = c.kept();
-        const std::set<TokenId> kept(ids.begin(), ids.end());
+        const std::vector<text::TokenId> ids = c.kept();
+        const std::set<text::TokenId> kept(ids.begin(), ids.end());
         for (size_t i = 0; i < n; ++i) {
-          if ((law[i] > 0) == kept.contains(static_cast<TokenId>(i))) continue;
+          if ((law[i] > 0) == kept.contains(static_cast<text::TokenId>(i))) continue;
           if (law[i] > 1e-37) outside += law[i];  // below that a float has none
           if (law[i] == 0) outside += std::exp((static_cast<double>(row[i]) - static_cast<double>(largest)) / o.temperature);
         }
@@ -105,10 +105,10 @@ TEST(Candidates, LogitsThatCrowd) {
     c.gather(row, -std::numeric_limits<float>::max());
     c.weigh(sorted[0], 1e-37f);
     c.keep_count(k);
-    const std::vector<TokenId> kept = c.kept();
+    const std::vector<text::TokenId> kept = c.kept();
     ASSERT_EQ(kept.size(), k);
     float least = kInf;
-    for (const TokenId id : kept) least = std::min(least, row[static_cast<size_t>(id)]);
+    for (const text::TokenId id : kept) least = std::min(least, row[static_cast<size_t>(id)]);
     EXPECT_EQ(least, sorted[k - 1]);
   }
 }
@@ -119,12 +119,12 @@ TEST(Sampler, CutsAreWhereTheyShouldBe) {
   for (size_t i = 0; i < row.size(); ++i) row[i] = -1e-5f * static_cast<float>(i);
   const auto last = [&](const SamplingOptions& o) {
     Sampler sampler(o);
-    TokenId most = 0;
+    text::TokenId most = 0;
     for (int i = 0; i < 2000; ++i) most = std::max(most, sampler.pick(row));
     return most;
   };
-  const auto expect_last = [&](const SamplingOptions& o, TokenId token) {
-    const TokenId found = last(o);
+  const auto expect_last = [&](const SamplingOptions& o, text::TokenId token) {
+    const text::TokenId found = last(o);
     EXPECT_LE(found, token + 1) << describe_sampling(o);
     EXPECT_GE(found, token - 4) << describe_sampling(o);
   };
@@ -144,9 +144,9 @@ TEST(Sampler, TheTailIsDrawn) {
   row[777] = std::log(100000.0f);
   Sampler sampler({.temperature = 1, .seed = 4});
   size_t tail = 0;
-  std::set<TokenId> seen;
+  std::set<text::TokenId> seen;
   for (int i = 0; i < 200; ++i) {
-    const TokenId token = sampler.pick(row);
+    const text::TokenId token = sampler.pick(row);
     tail += token == 777 ? 0 : 1;
     seen.insert(token);
   }
@@ -156,7 +156,7 @@ TEST(Sampler, TheTailIsDrawn) {
 
 TEST(Sampler, TheSameDrawsOnEveryInstructionSet) {
   const std::string before = active_isa();
-  std::vector<std::vector<TokenId>> picks;
+  std::vector<std::vector<text::TokenId>> picks;
   for (const std::string& isa : available_isas()) {
     set_isa(isa);
     picks.emplace_back();
@@ -175,13 +175,13 @@ TEST(Sampler, DrawsFollowFromSeedAndNumber) {
   const std::vector<float> even(1000, 0);
   const auto draws = [&](uint64_t seed, uint64_t first) {
     Sampler sampler({.temperature = 1, .seed = seed}, first);
-    std::vector<TokenId> out;
+    std::vector<text::TokenId> out;
     for (int i = 0; i < 8; ++i) out.push_back(sampler.pick(even));
     return out;
   };
   EXPECT_EQ(draws(3, 5), draws(3, 5));
   EXPECT_NE(draws(3, 5), draws(4, 5));
-  const std::vector<TokenId> first = draws(3, 0), later = draws(3, 3);
+  const std::vector<text::TokenId> first = draws(3, 0), later = draws(3, 3);
   EXPECT_TRUE(std::equal(first.begin() + 3, first.end(), later.begin()));
 }
 
@@ -198,9 +198,9 @@ TEST(Sampler, PresenceAndFrequencyCountTheAnswerAlone) {
   o = {};
   o.frequency_penalty = 1;
   Sampler frequency(o);
-  std::vector<TokenId> picks;
+  std::vector<text::TokenId> picks;
   for (int i = 0; i < 9; ++i) picks.push_back(frequency.pick(row));
-  EXPECT_EQ(picks, (std::vector<TokenId>{0, 1, 0, 1, 0, 1, 0, 1, 0}));
+  EXPECT_EQ(picks, (std::vector<text::TokenId>{0, 1, 0, 1, 0, 1, 0, 1, 0}));
   o.frequency_penalty = -1;  // asks for repetition
   Sampler eager(o);
   EXPECT_EQ(eager.pick(std::vector<float>{0, 1}), 1);

@@ -8,7 +8,7 @@
 #include "base/replaced_new.h"
 #include "kpd/base/error.h"
 #include "kpd/llm/scheduler.h"
-#include "llm/tokenizer_fixture.h"
+#include "text/tokenizer_fixture.h"
 
 namespace {
 
@@ -32,7 +32,8 @@ Model load() {
 // Prompts of one kind go on from one another, those of different kinds share nothing.
 Request request(size_t kind, size_t n_prompt) {
   Request r;
-  for (size_t i = 0; i < n_prompt; ++i) r.prompt.push_back(static_cast<TokenId>((7 * i + 13 * kind + i * i * (kind + 1)) % 90));
+  for (size_t i = 0; i < n_prompt; ++i)
+    r.prompt.push_back(static_cast<text::TokenId>((7 * i + 13 * kind + i * i * (kind + 1)) % 90));
   r.max_tokens = 6;
   r.ignore_eos = true;
   r.top_logprobs = 2;
@@ -63,7 +64,7 @@ Answer answer_to(Scheduler& scheduler, Request r, int64_t allocations_until_fail
 
 TEST(SchedulerMemory, AFailedAllocationEndsNoMoreThanItsRequest) {
   t_spared = true;
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   SchedulerOptions options{.n_slots = 1, .context = 160, .chunk = 32, .cache = "f32"};
   options.kept_bytes = 1 << 20;
   std::vector<std::string> expected;

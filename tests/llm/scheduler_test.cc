@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kWait{20000};
 
 // The 96 tokens of the golden model as printable characters, the last an end of text that is never drawn from here.
 // `incomplete` is the first byte of a character of two instead.
-Tokenizer characters(TokenId incomplete = -1) {
+text::Tokenizer characters(text::TokenId incomplete = -1) {
   std::string vocabulary = R"("Ġ":0)";
   for (char c = '!'; c <= '~'; ++c) {
     const std::string escaped = c - ' ' == incomplete   ? "\u00c3"
@@ -37,12 +37,12 @@ Tokenizer characters(TokenId incomplete = -1) {
       R"("trim_offsets":true,"use_regex":false},"model":{"type":"BPE","dropout":null,"unk_token":null,)"
       R"("continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"vocab":{)" +
       vocabulary + R"(,"<|end|>":95},"merges":[]}})";
-  return Tokenizer::from_json(text, R"({"eos_token":"<|end|>"})", "characters");
+  return text::Tokenizer::from_json(text, R"({"eos_token":"<|end|>"})", "characters");
 }
 
 Model load() { return Model::load(kModel, {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}}); }
 
-Request request(const Tokenizer& tokenizer, const std::string& prompt, size_t max_tokens) {
+Request request(const text::Tokenizer& tokenizer, const std::string& prompt, size_t max_tokens) {
   Request r;
   r.prompt = tokenizer.encode(prompt);
   r.max_tokens = max_tokens;
@@ -73,7 +73,7 @@ Answer collect(Ticket& ticket) {
   return answer;
 }
 
-Generated alone(const Tokenizer& tokenizer, const Request& r) {
+Generated alone(const text::Tokenizer& tokenizer, const Request& r) {
   Model model = load();
   model.set_planned_context(kContext);
   const auto cache = model.make_cache("f32", kContext);
@@ -86,17 +86,17 @@ Generated alone(const Tokenizer& tokenizer, const Request& r) {
 }
 
 // It keeps a reference to its tokenizer: a temporary one would be gone.
-static_assert(std::is_constructible_v<Scheduler, Model, Tokenizer&, SchedulerOptions>);
-static_assert(std::is_constructible_v<Scheduler, Model, const Tokenizer&, SchedulerOptions>);
-static_assert(!std::is_constructible_v<Scheduler, Model, Tokenizer, SchedulerOptions>);
-static_assert(!std::is_constructible_v<Scheduler, Model, const Tokenizer, SchedulerOptions>);
+static_assert(std::is_constructible_v<Scheduler, Model, text::Tokenizer&, SchedulerOptions>);
+static_assert(std::is_constructible_v<Scheduler, Model, const text::Tokenizer&, SchedulerOptions>);
+static_assert(!std::is_constructible_v<Scheduler, Model, text::Tokenizer, SchedulerOptions>);
+static_assert(!std::is_constructible_v<Scheduler, Model, const text::Tokenizer, SchedulerOptions>);
 
 SchedulerOptions options(size_t n_slots, size_t chunk = 16, size_t max_queue = 64) {
   return {.n_slots = n_slots, .context = kContext, .chunk = chunk, .max_queue = max_queue, .cache = "f32"};
 }
 
 TEST(Scheduler, RequestsBesideEachOtherGetWhatTheyGetAlone) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   std::vector<Request> requests;
   for (int i = 0; i < 12; ++i) {
     std::string prompt;
@@ -122,7 +122,7 @@ TEST(Scheduler, RequestsBesideEachOtherGetWhatTheyGetAlone) {
 }
 
 TEST(Scheduler, ABeginningThatASlotHoldsIsNotReadAgain) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(2));
   const std::string start = "the quick brown fox jumps over the lazy dog ";
   const Request first = request(tokenizer, start + "once", 6), second = request(tokenizer, start + "twice", 6);
@@ -141,7 +141,7 @@ struct Talk {
   std::string text;
 };
 
-Answer ask(Scheduler& scheduler, const Tokenizer& tokenizer, Talk& talk, const std::string& question) {
+Answer ask(Scheduler& scheduler, const text::Tokenizer& tokenizer, Talk& talk, const std::string& question) {
   talk.text += question;
   const Request r = request(tokenizer, talk.text, 4);
   const Answer answer = collect(*scheduler.submit(r));
@@ -151,7 +151,7 @@ Answer ask(Scheduler& scheduler, const Tokenizer& tokenizer, Talk& talk, const s
 }
 
 TEST(Scheduler, ConversationsBeyondTheSlotsAreKept) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   for (const size_t n_slots : {1, 4}) {
     SchedulerOptions o = options(n_slots);
     o.kept_bytes = uint64_t{1} << 30;
@@ -171,7 +171,7 @@ TEST(Scheduler, ConversationsBeyondTheSlotsAreKept) {
 }
 
 TEST(Scheduler, TheLeastRecentlyUsedIsDroppedFirst) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   SchedulerOptions o = options(1);
   const uint64_t block = load().make_cache("f32", 64)->bytes_for(64);
   o.kept_bytes = 2 * block;  // two conversations of up to 64 tokens beside the slot's
@@ -191,7 +191,7 @@ TEST(Scheduler, TheLeastRecentlyUsedIsDroppedFirst) {
 }
 
 TEST(Scheduler, NothingIsKeptUnlessAskedFor) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(1));
   Talk a('a'), b('b');
   ask(scheduler, tokenizer, a, "?");
@@ -202,7 +202,7 @@ TEST(Scheduler, NothingIsKeptUnlessAskedFor) {
 
 // A long beginning in common: the slot that has it is taken, and what it went on with is not lost.
 TEST(Scheduler, WhatASlotGoesOnWithIsKeptWhenItsBeginningIsTaken) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   SchedulerOptions o = options(1);
   o.kept_bytes = uint64_t{1} << 30;
   Scheduler scheduler(load(), tokenizer, o);
@@ -218,7 +218,7 @@ TEST(Scheduler, WhatASlotGoesOnWithIsKeptWhenItsBeginningIsTaken) {
 }
 
 TEST(Scheduler, RequestsThatBeginAlikeAreReadOnce) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(4, 512));
   const std::string start(60, 'x');
   std::vector<Request> requests;
@@ -229,7 +229,7 @@ TEST(Scheduler, RequestsThatBeginAlikeAreReadOnce) {
   EXPECT_EQ(scheduler.stats().cached_tokens, 3 * start.size());
 }
 
-std::vector<float> prompt_logprobs(const std::vector<TokenId>& prompt) {
+std::vector<float> prompt_logprobs(const std::vector<text::TokenId>& prompt) {
   Model model = load();
   model.set_planned_context(kContext);
   const auto cache = model.make_cache("f32", kContext);
@@ -247,7 +247,7 @@ std::vector<float> prompt_logprobs(const std::vector<TokenId>& prompt) {
 }
 
 TEST(Scheduler, ScoresOfAPromptAreTheModels) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(2, 10));
   const std::string start = "a context that the endings have in common";
   for (const char* end : {" one", " two", " one and more", ""}) {
@@ -277,7 +277,7 @@ TEST(Scheduler, ScoresOfAPromptAreTheModels) {
 }
 
 TEST(Scheduler, AStopTextEndsTheAnswerBeforeIt) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Request r = request(tokenizer, "stop here", 24);
   r.ignore_eos = false;
   const std::string whole = alone(tokenizer, r).text;
@@ -293,14 +293,14 @@ TEST(Scheduler, AStopTextEndsTheAnswerBeforeIt) {
 TEST(Scheduler, WhatTheLastTokenHeldBackComesLast) {
   Request r = request(characters(), "a held end", 12);
   r.sampling.temperature = 3;
-  std::vector<TokenId> ids;
-  const auto is_new = [&](TokenId id) { return id < 95 && std::count(ids.begin(), ids.end(), id) == 1; };
+  std::vector<text::TokenId> ids;
+  const auto is_new = [&](text::TokenId id) { return id < 95 && std::count(ids.begin(), ids.end(), id) == 1; };
   while (ids.empty() || !is_new(ids.back())) {
     ++r.sampling.seed;
     ids = alone(characters(), r).token_ids;
     ASSERT_LT(r.sampling.seed, 100u) << "no answer ends with a token that it did not have before";
   }
-  const Tokenizer tokenizer = characters(ids.back());
+  const text::Tokenizer tokenizer = characters(ids.back());
   const std::string kUnknown = "\xEF\xBF\xBD";
   const std::string whole = alone(tokenizer, r).text, held = whole.substr(whole.size() - kUnknown.size() - 2, 2);
   ASSERT_TRUE(whole.ends_with(held + kUnknown)) << whole;
@@ -322,7 +322,7 @@ TEST(Scheduler, WhatTheLastTokenHeldBackComesLast) {
 class DamagedModel : public testing::TempFolder {
  protected:
   // A model that reads `token` as NaN. Its head is a matrix of its own: what never reads the token is not harmed.
-  Model load_damaged(TokenId token) const {
+  Model load_damaged(text::TokenId token) const {
     const std::string source = std::string(KPD_TESTS_DIR) + "/golden/models/qwen3/";
     std::filesystem::copy_file(source + "config.json", path("config.json"));
     const io::TensorFile file = io::load_tensors(source + "model.safetensors");
@@ -343,7 +343,7 @@ class DamagedModel : public testing::TempFolder {
 };
 
 TEST_F(DamagedModel, FailsTheRequestsThatMeetTheDamageAndNoOther) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load_damaged(tokenizer.encode("}")[0]), tokenizer, options(3, 512));
   std::vector<std::shared_ptr<Ticket>> tickets;
   for (const char* prompt : {"a good one", "a b}d one", "another good one", "}"})
@@ -369,7 +369,7 @@ TEST_F(DamagedModel, FailsTheRequestsThatMeetTheDamageAndNoOther) {
 }
 
 TEST(Scheduler, CancellationFreesTheSlotAndTheQueue) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(1, 1));
   const auto endless = scheduler.submit(request(tokenizer, std::string(80, 'k'), 1000));
   const auto waits = scheduler.submit(request(tokenizer, "waits", 3));
@@ -383,7 +383,7 @@ TEST(Scheduler, CancellationFreesTheSlotAndTheQueue) {
 }
 
 TEST(Scheduler, AWaitWithoutEndIsOne) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(1, 1));
   const auto ticket = scheduler.submit(request(tokenizer, std::string(60, 'w'), 4));
   std::vector<Piece> pieces;
@@ -395,7 +395,7 @@ TEST(Scheduler, AWaitWithoutEndIsOne) {
 }
 
 TEST(Scheduler, AQueueWithoutEndRefusesNothing) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(2, 1, std::numeric_limits<size_t>::max()));
   std::vector<std::shared_ptr<Ticket>> tickets;
   for (int i = 0; i < 12; ++i) tickets.push_back(scheduler.submit(request(tokenizer, std::string(20, 'q'), 1)));
@@ -404,7 +404,7 @@ TEST(Scheduler, AQueueWithoutEndRefusesNothing) {
 }
 
 TEST(Scheduler, AFullQueueRefuses) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(1, 1, 2));
   std::vector<std::shared_ptr<Ticket>> tickets;
   size_t refused = 0;
@@ -422,7 +422,7 @@ TEST(Scheduler, AFullQueueRefuses) {
 }
 
 TEST(Scheduler, RefusesWhatMakesNoSense) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(1));
   const auto code = [&](const Request& r) {
     try {
@@ -448,7 +448,7 @@ TEST(Scheduler, RefusesWhatMakesNoSense) {
 }
 
 TEST(Scheduler, AFullContextEndsTheAnswer) {
-  const Tokenizer tokenizer = characters();
+  const text::Tokenizer tokenizer = characters();
   Scheduler scheduler(load(), tokenizer, options(1));
   Request r = request(tokenizer, std::string(kContext - 4, 'z'), 50);
   r.ignore_eos = true;

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/expect_error.h"
-#include "llm/tokenizer_fixture.h"
+#include "text/tokenizer_fixture.h"
 
 namespace kpd::llm {
 namespace {
@@ -48,7 +48,7 @@ TEST(Tasks, LambadaEndsWithTheLastWord) {
 
 // The original context is 32 tokens: the whole line decides how its first chunk is rotated.
 TEST(Tasks, ChunksDoNotChangeRotationsThatDependOnTheContext) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   const TaskItem item{"The quick brown fox jumps over the lazy dog and", {"sleeps.", "runs on."}, 0};
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/phi3",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
@@ -60,7 +60,7 @@ TEST(Tasks, ChunksDoNotChangeRotationsThatDependOnTheContext) {
 }
 
 TEST(Tasks, ItemsThatCannotBeScoredAreRefusedBeforeAnyWork) {
-  const Tokenizer tokenizer = testing::character_tokenizer();
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
   Model model = Model::load(std::string(KPD_TESTS_DIR) + "/golden/models/llama",
                             {.arithmetic = Arithmetic::kExact, .n_threads = 1, .limits = {}});
   size_t worked = 0;

@@ -1,5 +1,5 @@
 // Texts in files as Windows' editors write them.
-#include "kpd/llm/text_file.h"
+#include "kpd/text/text_file.h"
 
 #include <gtest/gtest.h>
 
@@ -12,14 +12,14 @@ namespace {
 const std::string kMark = "\xEF\xBB\xBF";
 
 TEST(TextFile, PromptsAreTheSameFromEveryEditor) {
-  for (const std::string text : {"Hello\nworld", "Hello\nworld\n", "Hello\r\nworld\r\n", "Hello\r\nworld", "Hello\rworld\r"}) {
-    EXPECT_EQ(prompt_of_file(text), "Hello\nworld");
-    EXPECT_EQ(prompt_of_file(kMark + text), "Hello\nworld");
+  for (const std::string given : {"Hello\nworld", "Hello\nworld\n", "Hello\r\nworld\r\n", "Hello\r\nworld", "Hello\rworld\r"}) {
+    EXPECT_EQ(text::prompt_of_file(given), "Hello\nworld");
+    EXPECT_EQ(text::prompt_of_file(kMark + given), "Hello\nworld");
   }
-  EXPECT_EQ(prompt_of_file("a\n\n"), "a\n");
-  EXPECT_EQ(prompt_of_file("\r\n"), "");
-  EXPECT_EQ(prompt_of_file(""), "");
-  EXPECT_EQ(prompt_of_file("a" + kMark), "a" + kMark);
+  EXPECT_EQ(text::prompt_of_file("a\n\n"), "a\n");
+  EXPECT_EQ(text::prompt_of_file("\r\n"), "");
+  EXPECT_EQ(text::prompt_of_file(""), "");
+  EXPECT_EQ(text::prompt_of_file("a" + kMark), "a" + kMark);
 }
 
 // llama-perplexity reads the bytes but for one line end at the end; Python's text mode, which the papers' scripts use, CR LF as

@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "kpd/llm/tokenizer.h"
-#include "llm/json.h"
+#include "kpd/text/tokenizer.h"
+#include "io/json.h"
 
 namespace kpd::testing {
 
-using Json = kpd::llm::Json;
+using Json = kpd::io::Json;
 
 inline float tiny_weight(std::string_view tensor, uint64_t index, double scale, double offset) {
   uint64_t h = 0xcbf29ce484222325;
@@ -36,7 +36,7 @@ struct TinyCheckpoint {
   };
   Json config;
   std::vector<Tensor> tensors;
-  std::vector<kpd::llm::TokenId> tokens;
+  std::vector<kpd::text::TokenId> tokens;
   std::vector<uint32_t> rows;
   std::vector<float> logits;  // [rows, vocabulary]
 
@@ -47,7 +47,7 @@ struct TinyCheckpoint {
     c.config = all["config"];
     for (const auto& [name, t] : all["tensors"].items())
       c.tensors.push_back({name, name, t[0].get<std::vector<uint64_t>>(), t[1].get<double>(), t[2].get<double>()});
-    c.tokens = all["tokens"].get<std::vector<kpd::llm::TokenId>>();
+    c.tokens = all["tokens"].get<std::vector<kpd::text::TokenId>>();
     c.rows = all["rows"].get<std::vector<uint32_t>>();
     for (const Json& row : all["logits"]) {
       for (const Json& v : row) c.logits.push_back(v.get<float>());

@@ -11,11 +11,11 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kOnOff = {"on", "off"};
 
-llm::ChatTemplate from_file(const std::string& path) {
+text::ChatTemplate from_file(const std::string& path) {
   const io::MappedFile file = io::map_file(path);
   const std::string source(file.text());
   try {
-    return llm::ChatTemplate::from_source(source);
+    return text::ChatTemplate::from_source(source);
   } catch (const Error& e) {
     fail(e.code(), path, ": ", e.what());
   }
@@ -31,7 +31,7 @@ std::string list(std::span<const std::string_view> names) {
 
 void ChatArgs::add_options(CLI::App& app) {
   add(app, "--chat-template", template_text, "NAME",
-      "a Jinja file, " + list(llm::ChatTemplate::names()) +
+      "a Jinja file, " + list(text::ChatTemplate::names()) +
           ", or one of several that the model brings (default: the model's own)");
   add(app, "--thinking", thinking, "on|off", "the template's enable_thinking, for models that think (default: the template's)");
   add(app, "--date", date, "YYYY-MM-DD", "the day that templates which write the date see (default: today)");
@@ -45,32 +45,32 @@ const char* ChatArgs::given() const {
   return special_in_content ? "--special-in-content" : nullptr;
 }
 
-llm::ChatOptions ChatArgs::options() const {
-  llm::ChatOptions options;
+text::ChatOptions ChatArgs::options() const {
+  text::ChatOptions options;
   if (!thinking.empty()) options.thinking = parse_choice("--thinking", thinking, kOnOff) == 0;
-  if (!date.empty()) options.now = as_usage("--date", [&] { return llm::parse_chat_date(date); });
+  if (!date.empty()) options.now = as_usage("--date", [&] { return text::parse_chat_date(date); });
   return options;
 }
 
-llm::ChatTemplate choose_template(const ChatArgs& args, const llm::Tokenizer& tokenizer) {
+text::ChatTemplate choose_template(const ChatArgs& args, const text::Tokenizer& tokenizer) {
   const std::string& named = args.template_text;
   const auto own = tokenizer.named_chat_templates();
   if (named.empty()) {
     try {
-      return llm::ChatTemplate::of_model(tokenizer);
+      return text::ChatTemplate::of_model(tokenizer);
     } catch (const Error& e) {
       fail(e.code(), e.what(), " (--chat-template)");
     }
   }
-  const auto names = llm::ChatTemplate::names();
-  if (std::find(names.begin(), names.end(), named) != names.end()) return llm::ChatTemplate::built_in(named);
-  for (const llm::NamedTemplate& t : own) {
-    if (t.name == named) return llm::ChatTemplate::from_source(t.source);
+  const auto names = text::ChatTemplate::names();
+  if (std::find(names.begin(), names.end(), named) != names.end()) return text::ChatTemplate::built_in(named);
+  for (const text::NamedTemplate& t : own) {
+    if (t.name == named) return text::ChatTemplate::from_source(t.source);
   }
   std::error_code ignored;
   if (std::filesystem::exists(named, ignored)) return from_file(named);
   std::string more;
-  for (const llm::NamedTemplate& t : own) more += str(more.empty() ? ", one of the model's (" : ", ", t.name);
+  for (const text::NamedTemplate& t : own) more += str(more.empty() ? ", one of the model's (" : ", ", t.name);
   usage("--chat-template ", named, ": expected a file, or one of ", list(names), more, more.empty() ? "" : ")");
 }
 

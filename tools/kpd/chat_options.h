@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli.h"
-#include "kpd/llm/chat.h"
+#include "kpd/text/chat.h"
 
 namespace kpd::tool {
 
@@ -17,16 +17,16 @@ struct ChatArgs {
   // The option that was given, or null: commands that do not chat refuse it.
   const char* given() const;
   // Throws UsageError for values that make no sense.
-  llm::ChatOptions options() const;
+  text::ChatOptions options() const;
 };
 
 // What --chat-template names: a built-in template, one of the model's own by its name, a file; else the model's own. Errors
 // name the option.
-llm::ChatTemplate choose_template(const ChatArgs& args, const llm::Tokenizer& tokenizer);
+text::ChatTemplate choose_template(const ChatArgs& args, const text::Tokenizer& tokenizer);
 
 // Control tokens in the messages stay text, unless `special_in_content`.
-inline std::vector<llm::TokenId> encode_prompt(const llm::Tokenizer& tokenizer, const llm::ChatPrompt& prompt,
-                                               bool special_in_content) {
+inline std::vector<text::TokenId> encode_prompt(const text::Tokenizer& tokenizer, const text::ChatPrompt& prompt,
+                                                bool special_in_content) {
   if (special_in_content) return tokenizer.encode(prompt.text, {.add_special = false, .parse_special = true});
   return tokenizer.encode(prompt.text, prompt.foreign);
 }

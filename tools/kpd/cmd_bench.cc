@@ -68,7 +68,7 @@ class Bench {
   void step(size_t n, llm::BatchPart::Want want) {
     llm::BatchPart part{0, {}, {}, want, {}};
     for (size_t i = 0; i < n; ++i)
-      part.tokens.push_back(static_cast<llm::TokenId>(rng_.next_below(model_.description().n_vocabulary)));
+      part.tokens.push_back(static_cast<text::TokenId>(rng_.next_below(model_.description().n_vocabulary)));
     model_.forward(std::span<const llm::BatchPart>(&part, 1), *cache_);
     progress_->tick(n);
   }

@@ -186,7 +186,7 @@ int run_eval(const EvalArgs& args) {
   std::optional<LoadedModel> loaded;
   std::string loaded_path;
   std::optional<llm::Protocol> tokens_of;
-  std::vector<llm::TokenId> tokens;
+  std::vector<text::TokenId> tokens;
   const DeferInterrupt defer(true);
   if (format != Format::kText) fmt::print("{}", table.head(format));
   for (const Configuration& c : all) {
@@ -202,7 +202,7 @@ int run_eval(const EvalArgs& args) {
       tokens = loaded->tokenizer.encode(llm::protocol_text(c.plan.protocol, text), llm::protocol_encoding(c.plan.protocol));
       tokens_of = c.plan.protocol;
     }
-    const std::optional<llm::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;
+    const std::optional<text::TokenId> bos = loaded->tokenizer.adds_bos() ? loaded->tokenizer.bos() : std::nullopt;
     const auto windows = as_usage("--ctx", [&] { return llm::make_windows(c.plan, tokens, bos); });
     std::optional<Progress> progress(std::in_place, "eval", windows.size(), "windows");
     const llm::Evaluation e =

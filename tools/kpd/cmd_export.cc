@@ -8,7 +8,7 @@
 #include "commands.h"
 #include "files.h"
 #include "kpd/io/gguf.h"
-#include "kpd/llm/tokenizer_export.h"
+#include "kpd/text/tokenizer_export.h"
 
 namespace kpd::tool {
 namespace {
@@ -32,7 +32,7 @@ int run_export(const ExportArgs& args) {
     if (!io::looks_like_gguf(file.bytes()))
       fail(ErrorCode::kCorruptData, args.model, ": is no GGUF file; the tokenizer of a Hugging Face folder is there already");
   }
-  llm::write_tokenizer_directory(io::load_gguf_metadata(args.model), args.tokenizer);
+  text::write_tokenizer_directory(io::load_gguf_metadata(args.model), args.tokenizer);
   fmt::print("{}: tokenizer.json and tokenizer_config.json written\n", args.tokenizer);
   return kExitOk;
 }

@@ -11,7 +11,7 @@
 #include "files.h"
 #include "generate_session.h"
 #include "kpd/io/file.h"
-#include "kpd/llm/text_file.h"
+#include "kpd/text/text_file.h"
 #include "signals.h"
 
 namespace kpd::tool {
@@ -19,7 +19,7 @@ namespace {
 
 std::string read_text(const std::string& path) {
   const io::MappedFile file = map_text(path);
-  return llm::prompt_of_file(file.text());
+  return text::prompt_of_file(file.text());
 }
 
 // What stands on the command line alone; the model's path and the prompt are put where they belong.
@@ -37,8 +37,8 @@ void check_arguments(GenerateArgs& args) {
 }
 
 // A conversation's first messages.
-std::vector<llm::ChatMessage> opening(const GenerateArgs& args, const std::string& text) {
-  std::vector<llm::ChatMessage> messages;
+std::vector<text::ChatMessage> opening(const GenerateArgs& args, const std::string& text) {
+  std::vector<text::ChatMessage> messages;
   if (!args.system.empty()) messages.push_back({"system", args.system});
   messages.push_back({"user", text});
   return messages;
@@ -47,7 +47,7 @@ std::vector<llm::ChatMessage> opening(const GenerateArgs& args, const std::strin
 // One prompt, answered.
 int answer_prompt(const GenerateArgs& args, const std::string& text) {
   Session session(args, false);
-  const std::vector<llm::TokenId> prompt = args.chat ? session.chat_prompt(opening(args, text)) : session.text_prompt(text);
+  const std::vector<text::TokenId> prompt = args.chat ? session.chat_prompt(opening(args, text)) : session.text_prompt(text);
   session.check_fits(prompt.size());
   session.load();
   const DeferInterrupt defer(true);

@@ -14,8 +14,8 @@
 #include "kpd/base/error.h"
 #include "model_options.h"
 #include "say.h"
-#include "serve_access.h"
-#include "serve_front.h"
+#include "serve/access.h"
+#include "serve/front.h"
 #include "signals.h"
 
 namespace kpd::tool {
@@ -79,7 +79,7 @@ struct Serving {
         service{scheduler, tokenizer} {}
 
   llm::SamplingDefaults sampling;  // where a request says nothing
-  llm::Tokenizer tokenizer;
+  text::Tokenizer tokenizer;
   uint64_t model_bytes;
   llm::Scheduler scheduler;
   Service service;
@@ -88,7 +88,7 @@ struct Serving {
 std::unique_ptr<Serving> load(const ServeArgs& args, llm::SchedulerOptions& options, int threads) {
   OpenedModel opened = open_model(args.path);
   llm::SamplingDefaults sampling = llm::sampling_defaults(args.path, opened.weights.gguf().get());
-  std::optional<llm::ChatTemplate> chat;
+  std::optional<text::ChatTemplate> chat;
   std::string no_chat;
   try {
     chat = choose_template(args.templates, opened.tokenizer);
@@ -132,7 +132,7 @@ int run_serve(ServeArgs& args) {
   const auto port = static_cast<int>(parse_count("--port", args.port.empty() ? "8080" : args.port, 0, 65535));
   const auto timeout = static_cast<int>(parse_count("--timeout", args.timeout.empty() ? "600" : args.timeout, 1, 86400));
   llm::SchedulerOptions options = scheduler_options(args);
-  const llm::ChatOptions chat_options = args.templates.options();
+  const text::ChatOptions chat_options = args.templates.options();
   const int threads = args.common.threads();
   const DeferInterrupt defer(true);
   HttpLimits limits;

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "kpd/base/spec.h"
-#include "kpd/llm/conversation.h"
+#include "kpd/text/conversation.h"
 #include "line_editor.h"
 #include "signals.h"
 
@@ -124,12 +124,12 @@ class Conversation {
   void set_system(const std::string& text) { system_ = text; }
 
   // The prompt for the last message, with room for an answer: where there is none, the oldest turns are forgotten.
-  std::optional<std::vector<llm::TokenId>> fitting_prompt() {
+  std::optional<std::vector<text::TokenId>> fitting_prompt() {
     const size_t context = session_.context();
-    std::vector<llm::ChatMessage> messages = turns_;
+    std::vector<text::ChatMessage> messages = turns_;
     if (!system_.empty()) messages.insert(messages.begin(), {"system", system_});
-    llm::FittedPrompt prompt =
-        llm::fit_conversation(messages, context, session_.max_tokens(), [&](std::span<const llm::ChatMessage> some) {
+    text::FittedPrompt prompt =
+        text::fit_conversation(messages, context, session_.max_tokens(), [&](std::span<const text::ChatMessage> some) {
           return session_.chat_prompt({some.begin(), some.end()});
         });
     if (prompt.tokens.size() >= context) {
@@ -147,7 +147,7 @@ class Conversation {
 
   void take_turn(const std::string& message) {
     turns_.push_back({"user", message});
-    std::optional<std::vector<llm::TokenId>> prompt;
+    std::optional<std::vector<text::TokenId>> prompt;
     try {
       prompt = fitting_prompt();
     } catch (const Error& e) {  // of the template: a system message that it does not know, for one
@@ -188,8 +188,8 @@ class Conversation {
   const bool json_;
   LineEditor editor_;
   std::string system_;
-  std::vector<llm::ChatMessage> turns_;  // user and assistant in turn
-  int interrupts_ = 0;                   // Ctrl-C in a row
+  std::vector<text::ChatMessage> turns_;  // user and assistant in turn
+  int interrupts_ = 0;                    // Ctrl-C in a row
   bool left_ = false;
   int exit_code_ = kExitOk;
 };

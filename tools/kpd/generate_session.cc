@@ -118,9 +118,9 @@ void Session::load() {
   if (conversation_) loaded_->model.set_planned_context(options_.context);
 }
 
-const llm::Tokenizer& Session::tokenizer() const { return loaded_ ? loaded_->tokenizer : opened_->tokenizer; }
+const text::Tokenizer& Session::tokenizer() const { return loaded_ ? loaded_->tokenizer : opened_->tokenizer; }
 
-std::vector<llm::TokenId> Session::chat_prompt(const std::vector<llm::ChatMessage>& messages) const {
+std::vector<text::TokenId> Session::chat_prompt(const std::vector<text::ChatMessage>& messages) const {
   return encode_prompt(tokenizer(), template_->render(tokenizer(), messages, chat_options_),
                        args_.templates.special_in_content);
 }
@@ -132,7 +132,7 @@ void Session::check_fits(size_t prompt_tokens) const {
         " and more holds them and an answer");
 }
 
-llm::Generated Session::answer(const std::vector<llm::TokenId>& prompt, bool print) {
+llm::Generated Session::answer(const std::vector<text::TokenId>& prompt, bool print) {
   size_t same = 0;
   while (same < held_.size() && same + 1 < prompt.size() && held_[same] == prompt[same]) ++same;
   cache_->crop(0, same);

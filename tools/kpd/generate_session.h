@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "chat_options.h"
-#include "kpd/llm/chat.h"
+#include "kpd/text/chat.h"
 #include "kpd/llm/generate.h"
 #include "model_options.h"
 #include "sampling_options.h"
@@ -34,9 +34,9 @@ class Session {
   // Says on stderr what was chosen, loads and makes the cache.
   void load();
 
-  std::vector<llm::TokenId> text_prompt(const std::string& text) const { return tokenizer().encode(text); }
+  std::vector<text::TokenId> text_prompt(const std::string& text) const { return tokenizer().encode(text); }
   // Messages in the chat template, ready to be answered.
-  std::vector<llm::TokenId> chat_prompt(const std::vector<llm::ChatMessage>& messages) const;
+  std::vector<text::TokenId> chat_prompt(const std::vector<text::ChatMessage>& messages) const;
   // Throws UsageError for a prompt that leaves no room for a token.
   void check_fits(size_t prompt_tokens) const;
 
@@ -44,7 +44,7 @@ class Session {
   size_t max_tokens() const { return options_.max_tokens; }
   // The answer to a whole prompt, on stdout as it comes if `print`; what the cache holds of it already is not computed again.
   // Ends by a signal (signals.h), and when stdout takes no more.
-  llm::Generated answer(const std::vector<llm::TokenId>& prompt, bool print);
+  llm::Generated answer(const std::vector<text::TokenId>& prompt, bool print);
   bool stdout_failed() const { return stdout_failed_; }
   // "--max-tokens 256", or the full context with its size: what an answer ended by that ended by length.
   std::string length_limit(const llm::Generated& g) const;
@@ -53,17 +53,17 @@ class Session {
   void print_speeds(const llm::Generated& g) const;  // on stderr
 
  private:
-  const llm::Tokenizer& tokenizer() const;
+  const text::Tokenizer& tokenizer() const;
 
   const GenerateArgs& args_;
   std::optional<OpenedModel> opened_;  // until it becomes loaded_
-  std::optional<llm::ChatTemplate> template_;
-  llm::ChatOptions chat_options_;
+  std::optional<text::ChatTemplate> template_;
+  text::ChatOptions chat_options_;
   std::optional<LoadedModel> loaded_;
   llm::GenerateOptions options_;
   std::unique_ptr<llm::KvCache> cache_;
-  std::vector<llm::TokenId> held_;  // of the sequence in the cache
-  uint64_t next_draw_ = 0;          // the first random number that no answer has drawn yet
+  std::vector<text::TokenId> held_;  // of the sequence in the cache
+  uint64_t next_draw_ = 0;           // the first random number that no answer has drawn yet
   std::string sampling_line_, kv_;
   const bool conversation_;
   bool to_the_end_ = false;  // an answer's tokens have no limit but the context

@@ -10,7 +10,7 @@
 #include "kpd/base/error.h"
 #include "kpd/io/gguf.h"
 #include "kpd/llm/model_description.h"
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 #include "model_options.h"
 
 namespace kpd::tool {
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // The tokenizer, if the files have one.
-std::optional<llm::Tokenizer> find_tokenizer(const std::string& path, const io::Weights& weights) {
+std::optional<text::Tokenizer> find_tokenizer(const std::string& path, const io::Weights& weights) {
   std::error_code ignored;
   const bool in_folder = fs::exists(fs::path(path) / "tokenizer.json", ignored);
   const bool in_gguf = weights.gguf() && weights.gguf()->find("tokenizer.ggml.model") != nullptr;
@@ -29,11 +29,11 @@ std::optional<llm::Tokenizer> find_tokenizer(const std::string& path, const io::
   return load_tokenizer(path, weights.gguf().get());
 }
 
-Json id_json(const llm::Tokenizer& tokenizer, std::optional<llm::TokenId> id) {
+Json id_json(const text::Tokenizer& tokenizer, std::optional<text::TokenId> id) {
   return id ? Json{{"id", *id}, {"token", std::string(tokenizer.token(*id))}} : Json();
 }
 
-Json tokenizer_json(const llm::Tokenizer& tokenizer) {
+Json tokenizer_json(const text::Tokenizer& tokenizer) {
   return {{"tokens", tokenizer.vocabulary_size()},
           {"bos", id_json(tokenizer, tokenizer.bos())},
           {"eos", id_json(tokenizer, tokenizer.eos())},
@@ -42,8 +42,8 @@ Json tokenizer_json(const llm::Tokenizer& tokenizer) {
           {"notes", Json(std::vector<std::string>(tokenizer.notes().begin(), tokenizer.notes().end()))}};
 }
 
-std::string tokenizer_text(const llm::Tokenizer& tokenizer) {
-  const auto token = [&](std::optional<llm::TokenId> id) {
+std::string tokenizer_text(const text::Tokenizer& tokenizer) {
+  const auto token = [&](std::optional<text::TokenId> id) {
     return id ? fmt::format("{} '{}'", *id, printable(std::string(tokenizer.token(*id)))) : std::string("none");
   };
   std::string text = fmt::format("tokenizer of {} tokens, BOS {}{}, EOS {}, {}\n", tokenizer.vocabulary_size(),
@@ -88,7 +88,7 @@ LanguageFacts language_facts(const std::string& path, const io::Weights& weights
     if (error.code() != ErrorCode::kUnsupported) throw;
     facts.problem = error.what();
   }
-  if (const std::optional<llm::Tokenizer> tokenizer = find_tokenizer(path, weights)) {
+  if (const std::optional<text::Tokenizer> tokenizer = find_tokenizer(path, weights)) {
     facts.tokenizer = tokenizer_json(*tokenizer);
     facts.tokenizer_text = tokenizer_text(*tokenizer);
   } else if (!facts.description_text.empty()) {

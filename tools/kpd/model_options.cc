@@ -71,10 +71,10 @@ llm::Arithmetic ModelOptions::arithmetic(llm::Arithmetic otherwise) const {
 
 size_t ModelOptions::chunk() const { return parse_count("--chunk", chunk_text.empty() ? "512" : chunk_text, 1, 1 << 20); }
 
-llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf) {
+text::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf) {
   std::error_code ignored;
-  if (gguf == nullptr || fs::exists(fs::path(path) / "tokenizer.json", ignored)) return llm::Tokenizer::from_directory(path);
-  return llm::Tokenizer::from_gguf(*gguf);
+  if (gguf == nullptr || fs::exists(fs::path(path) / "tokenizer.json", ignored)) return text::Tokenizer::from_directory(path);
+  return text::Tokenizer::from_gguf(*gguf);
 }
 
 OpenedModel open_model(const std::string& path) {
@@ -86,7 +86,7 @@ OpenedModel open_model(const std::string& path) {
     fail(ErrorCode::kIo, path,
          ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
   }
-  llm::Tokenizer tokenizer = load_tokenizer(path, weights.gguf().get());
+  text::Tokenizer tokenizer = load_tokenizer(path, weights.gguf().get());
   return {path, std::move(weights), std::move(tokenizer), *std::move(description), since(start)};
 }
 

@@ -39,19 +39,19 @@ struct ModelOptions {
 struct OpenedModel {
   std::string path;
   io::Weights weights;
-  llm::Tokenizer tokenizer;
+  text::Tokenizer tokenizer;
   llm::ModelDescription description;
   double seconds = 0;  // that opening took
 };
 
 struct LoadedModel {
   llm::Model model;
-  llm::Tokenizer tokenizer;
+  text::Tokenizer tokenizer;
   double seconds = 0;
 };
 
 // The tokenizer of a GGUF file, or of a folder: tokenizer.json where there is one, else the GGUF metadata's.
-llm::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf);
+text::Tokenizer load_tokenizer(const std::string& path, const io::GgufMetadata* gguf);
 
 OpenedModel open_model(const std::string& path);
 // Lays the weights out, with progress, and says on stderr what was loaded.

@@ -21,10 +21,10 @@ enum class Protocol {
   kLlamaCpp,  // llama-perplexity: the first token of every window is BOS if the model adds one, tokens after the first half
               // scored, mean over tokens; a special token's spelling in the text is text
 };
-const char* protocol_name(Protocol protocol);        // "paper", "llama.cpp"
-Protocol parse_protocol(const std::string& name);    // throws Error(kInvalidArgument) listing the names
-const char* protocol_definition(Protocol protocol);  // one sentence, printed with the figure
-EncodeOptions protocol_encoding(Protocol protocol);  // how it makes tokens of the text
+const char* protocol_name(Protocol protocol);              // "paper", "llama.cpp"
+Protocol parse_protocol(const std::string& name);          // throws Error(kInvalidArgument) listing the names
+const char* protocol_definition(Protocol protocol);        // one sentence, printed with the figure
+text::EncodeOptions protocol_encoding(Protocol protocol);  // how it makes tokens of the text
 // What it reads of a file's bytes: llama.cpp all but a line end at the end, the papers' scripts CR LF and CR as LF.
 std::string protocol_text(Protocol protocol, std::string_view bytes);
 
@@ -55,12 +55,12 @@ struct Evaluation {
 };
 
 // The windows of a text that the protocol asks for. Throws Error(kInvalidArgument) if the text has less than one.
-std::vector<std::vector<TokenId>> make_windows(const EvaluationPlan& plan, std::span<const TokenId> text,
-                                               std::optional<TokenId> bos);
+std::vector<std::vector<text::TokenId>> make_windows(const EvaluationPlan& plan, std::span<const text::TokenId> text,
+                                                     std::optional<text::TokenId> bos);
 
 // `reference` may be null. progress(windows done) returns false to end with what there is (at least one window); an
 // empty function never ends it.
-Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan, std::span<const std::vector<TokenId>> windows,
-                    const std::function<bool(size_t)>& progress);
+Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan,
+                    std::span<const std::vector<text::TokenId>> windows, const std::function<bool(size_t)>& progress);
 
 }  // namespace kpd::llm

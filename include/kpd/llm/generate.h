@@ -26,7 +26,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;  // texts that end the answer; not part of it
   SamplingOptions sampling;
   // The tokens that the cache holds already, which the repeat penalty counts; not asked for without one.
-  std::span<const TokenId> held;
+  std::span<const text::TokenId> held;
   // The number of the first draw (Sampler); by default the tokens held and in the prompt, so that a text that is continued, by
   // several calls and one seed, draws new numbers in each. Where the cache forgot tokens since, the caller counts.
   std::optional<uint64_t> first_draw;
@@ -37,7 +37,7 @@ const char* finish_reason_name(FinishReason reason);  // "stop", "length", "canc
 
 struct Generated {
   std::string text;
-  std::vector<TokenId> token_ids;  // without the one that ended it; the cache holds all but the last of them
+  std::vector<text::TokenId> token_ids;  // without the one that ended it; the cache holds all but the last of them
   size_t prompt_tokens = 0, tokens = 0;
   FinishReason reason = FinishReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
@@ -53,7 +53,7 @@ class StopFilter {
   std::string push(std::string_view text);
   std::string finish();
   // The end of an answer: what `stream` and the filter still hold. If that completes a stop text, kLength becomes kStop.
-  std::string finish(TokenStream& stream, FinishReason& reason);
+  std::string finish(text::TokenStream& stream, FinishReason& reason);
   bool stopped() const { return stopped_; }
 
  private:
@@ -68,8 +68,8 @@ class StopFilter {
 // Sampler::pick throw. Rotations that depend on the context are those of prompt and max_tokens, at most options.context, unless
 // more was planned (Model::set_planned_context): who continues a sequence by several calls plans for all of them. A token of
 // the answer allocates nothing but what the result and the cache grow by.
-Generated generate(Model& model, const Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
-                   std::span<const TokenId> prompt, const GenerateOptions& options,
+Generated generate(Model& model, const text::Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
+                   std::span<const text::TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text);
 
 }  // namespace kpd::llm

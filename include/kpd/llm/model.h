@@ -12,14 +12,14 @@
 #include "kpd/llm/kv_cache.h"
 #include "kpd/llm/linear.h"
 #include "kpd/llm/model_description.h"
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 
 namespace kpd::llm {
 
 // The tokens that one sequence adds in a step, and which of them want logits.
 struct BatchPart {
   SequenceId sequence = 0;
-  std::vector<TokenId> tokens;
+  std::vector<text::TokenId> tokens;
   std::vector<int32_t> positions;  // empty: those that follow what the cache holds; from 0 on, below the largest int32_t
   enum class Want { kNone, kLast, kList, kAll } want = Want::kLast;
   std::vector<uint32_t> rows;  // of kList: indices into tokens, ascending, each once
@@ -38,7 +38,7 @@ struct BatchRows {
   BatchRows(const BatchRows&) = delete;
   BatchRows& operator=(const BatchRows&) = delete;
 
-  std::vector<TokenId> tokens;
+  std::vector<text::TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<int32_t> contexts;   // positions that the row's sequence reaches in this batch
   std::vector<uint32_t> wanted;    // rows that want logits
@@ -96,7 +96,7 @@ class Model {
   // commit. hidden is [n_rows, d_model] over all tokens of the batch. All throw Error(kInvalidArgument) for tokens and layers
   // that the model lacks.
   BatchRows plan(std::span<const BatchPart> batch, const KvCache& cache) const;
-  void embed(std::span<const TokenId> tokens, float* hidden) const;
+  void embed(std::span<const text::TokenId> tokens, float* hidden) const;
   void layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache);
   // logits [n_rows, n_vocabulary] of rows of hidden (final norm included).
   void head(const float* hidden, size_t n_rows, float* logits);

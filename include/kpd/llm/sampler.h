@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kpd/llm/tokenizer.h"
+#include "kpd/text/tokenizer.h"
 
 namespace kpd::io {
 class GgufMetadata;
@@ -25,7 +25,7 @@ struct SamplingOptions {
   // Subtracted from the logits of tokens that the answer has already (OpenAI's; the prompt does not count): once, and for each
   // time.
   double presence_penalty = 0, frequency_penalty = 0;
-  std::vector<std::pair<TokenId, float>> logit_bias{};  // added to these tokens' logits; -infinity: never that one
+  std::vector<std::pair<text::TokenId, float>> logit_bias{};  // added to these tokens' logits; -infinity: never that one
   uint64_t seed = 0;
 };
 
@@ -66,20 +66,20 @@ class Sampler {
 
   // A token that was said before: it counts for the repeat penalty, as those that were picked do. Throws
   // Error(kInvalidArgument) for one that is negative or beyond any vocabulary (2^24 and more).
-  void seen(TokenId token);
+  void seen(text::TokenId token);
   // One logit a token; -infinity: never that one. Throws Error(kInvalidArgument) for none and for a bias of a token that there
   // is not, Error(kCorruptData) for NaN, infinity and nothing but -infinity, which damaged weights give; nothing has been drawn
   // then. After the first call, calls with as many logits allocate nothing.
-  TokenId pick(std::span<const float> logits);
+  text::TokenId pick(std::span<const float> logits);
 
  private:
   struct Scratch;
 
   std::span<const float> adjust(std::span<const float> logits);
-  TokenId draw(std::span<const float> logits, float largest);
-  TokenId draw_from_all(std::span<const float> logits, float largest, float scale, double at);
+  text::TokenId draw(std::span<const float> logits, float largest);
+  text::TokenId draw_from_all(std::span<const float> logits, float largest, float scale, double at);
   float kth_largest_at_least(size_t k);
-  void picked(TokenId token, size_t n_vocabulary);
+  void picked(text::TokenId token, size_t n_vocabulary);
 
   SamplingOptions options_;
   uint64_t n_drawn_;

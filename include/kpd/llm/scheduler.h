@@ -34,7 +34,7 @@ struct SchedulerOptions {
 };
 
 struct Request {
-  std::vector<TokenId> prompt;
+  std::vector<text::TokenId> prompt;
   size_t max_tokens = 16;         // 0: only the prompt is scored
   std::vector<std::string> stop;  // texts that end the answer; not part of it
   SamplingOptions sampling;
@@ -49,9 +49,9 @@ struct Request {
 // and in `top`.
 struct TokenScore {
   static constexpr float kUnknown = std::numeric_limits<float>::infinity();
-  TokenId token = 0;
-  float logprob = kUnknown;                    // kUnknown: the first token of a prompt, or not asked for
-  std::vector<std::pair<TokenId, float>> top;  // the likeliest, descending
+  text::TokenId token = 0;
+  float logprob = kUnknown;                          // kUnknown: the first token of a prompt, or not asked for
+  std::vector<std::pair<text::TokenId, float>> top;  // the likeliest, descending
 };
 
 // What a request gave with one token. Text that may begin a stop text comes with a later piece; the last may lack a token.
@@ -104,8 +104,8 @@ class SchedulerThread;  // of the implementation
 class Scheduler {
  public:
   // `tokenizer` must outlive it. Throws Error(kInvalidArgument) for options that make no sense.
-  Scheduler(Model model, const Tokenizer& tokenizer, const SchedulerOptions& options);
-  Scheduler(Model model, const Tokenizer&& tokenizer, const SchedulerOptions& options) = delete;
+  Scheduler(Model model, const text::Tokenizer& tokenizer, const SchedulerOptions& options);
+  Scheduler(Model model, const text::Tokenizer&& tokenizer, const SchedulerOptions& options) = delete;
   // Cancels all requests.
   ~Scheduler();
 

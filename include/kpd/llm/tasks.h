@@ -58,7 +58,7 @@ struct TaskResult {
 // the model lose their beginning. progress(items done) returns false to end with what there is (at least one item); an empty
 // function never ends it. Throws Error(kInvalidArgument) for an ending that adds no token or is longer than the model's
 // context, and, before any work, for no items, an item without endings, and a right ending that is none of them.
-TaskResult run_task(Model& model, const Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
+TaskResult run_task(Model& model, const text::Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
                     const TaskOptions& options, const std::function<bool(size_t)>& progress);
 
 }  // namespace kpd::llm

@@ -2,7 +2,7 @@
 // says where a file is wanted and where nothing can be proposed.
 #include <map>
 
-#include "../help.h"
+#include "help.h"
 #include "kpd/base/error.h"
 #include "pages.h"
 

@@ -1,7 +1,7 @@
 // tools: man pages in the macros of man(7), which man-db and mandoc read alike.
 #include <algorithm>
 
-#include "../help.h"
+#include "help.h"
 #include "kpd/base/error.h"
 #include "kpd/base/version.h"
 #include "pages.h"

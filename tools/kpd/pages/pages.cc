@@ -5,9 +5,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "../cli.h"
-#include "../commands.h"
-#include "../help.h"
+#include "cli.h"
+#include "commands.h"
+#include "help.h"
 #include "kpd/gradient/codec.h"
 
 namespace kpd::pages {

@@ -1,5 +1,5 @@
 // tools: the completion script for zsh, which is autoloaded by its name _kpd: a call of _arguments for each command.
-#include "../help.h"
+#include "help.h"
 #include "kpd/base/error.h"
 #include "pages.h"
 
