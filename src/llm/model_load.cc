@@ -1,107 +1,79 @@
-// llm: from files to a model: finds every tensor that the description asks for, checks its shape, and lays the matrices out one
-// by one, giving back the mapped pages of each before the next is read.
+// llm: from a checkpoint to a model: lays the matrices out one by one, giving back the mapped pages of each before the next is
+// read; all of them, or those of a layer when it is asked for.
 #include <algorithm>
-#include <filesystem>
-#include <unordered_set>
+#include <utility>
 
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
-#include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/quant/blocks.h"
-#include "llm/known_names.h"
+#include "llm/checkpoint_parts.h"
 #include "llm/model_parts.h"
-#include "llm/weight_names.h"
 
 namespace kpd::llm {
 namespace {
 
-std::string shape_text(std::span<const uint64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += str(i > 0 ? ", " : "", shape[i]);
-  return text + "]";
-}
-
 class Loader {
  public:
-  Loader(Model::Parts& parts, bool gguf, const LoadOptions& options)
-      : parts_(parts),
-        d_(parts.description),
-        gguf_(gguf),
-        options_(options),
-        naming_{.gguf = gguf, .post_norms = d_.post_norms, .shared_mlp = d_.shared_mlp} {
-    find_prefixes(parts.weights, naming_);
-  }
+  explicit Loader(Model::Parts& parts, std::function<void(uint64_t)> on_progress = {})
+      : parts_(parts), d_(parts.description), on_progress_(std::move(on_progress)) {}
 
   void load() {
-    read_rope_factors();
-    parts_.embedding = source(TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model);
-    if (parts_.arithmetic == Arithmetic::kFast) copy_embedding();
-    parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
+    parts_.embedding = source(TensorRole::kEmbedding, 0);
+    if (parts_.arithmetic == Arithmetic::kFast && !parts_.on_demand) copy_embedding();
+    parts_.final_norm = norm(TensorRole::kFinalNorm, 0);
     parts_.layers.resize(d_.n_layers);
+    count_used();
+    if (parts_.on_demand) return;
     for (size_t i = 0; i < d_.n_layers; ++i) load_layer(i);
-    const bool own_head = entry(TensorRole::kHead, 0, ".weight") != nullptr;
-    if (!own_head && !d_.tied_head) missing(TensorRole::kHead, 0, ".weight");
-    parts_.description.tied_head = !own_head;
-    parts_.head.add(make(own_head ? TensorRole::kHead : TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model), {});
-    refuse_unused();
+    parts_.head.add(make(head_role(), 0), {});
+  }
+
+  // What is rows [first, first + n) of the head.
+  std::unique_ptr<WeightMatrix> head_rows(size_t first, size_t n) { return make_rows(head_role(), 0, first, n, false); }
+
+  void load_layer(size_t i) {
+    LayerParts& layer = parts_.layers[i];
+    if (d_.pre_norms) {
+      layer.attention_norm = norm(TensorRole::kAttentionNorm, i);
+      layer.mlp_norm = norm(TensorRole::kMlpNorm, i);
+    }
+    if (d_.qk_norm) {
+      layer.query_norm = norm(TensorRole::kQueryNorm, i);
+      layer.key_norm = norm(TensorRole::kKeyNorm, i);
+    }
+    if (d_.post_norms) {
+      layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i);
+      layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i);
+    }
+    load_inputs(i, layer);
+    layer.output.add(make(TensorRole::kOutput, i), bias(TensorRole::kOutput, i));
+    layer.down.add(make(TensorRole::kDown, i), bias(TensorRole::kDown, i));
   }
 
  private:
-  std::string name(TensorRole role, size_t layer, const char* suffix) const {
-    return tensor_name(role, layer, naming_) + suffix;
-  }
-  const io::WeightEntry* entry(TensorRole role, size_t layer, const char* suffix) const {
-    return parts_.weights.find(name(role, layer, suffix));
-  }
-
-  [[noreturn]] void missing(TensorRole role, size_t layer, const char* suffix) const {
-    for (const io::SafetensorsRecord& other : parts_.weights.others()) {
-      if (other.name != name(role, layer, suffix)) continue;
-      fail(ErrorCode::kUnsupported, parts_.weights.name(), ": the tensor ", other.name, " has the type ", other.type,
-           ", expected F32, F16 or BF16");
-    }
-    fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", name(role, layer, suffix), " is missing; the family ",
-         d_.family, " needs it");
-  }
-
-  const io::WeightEntry& find(TensorRole role, size_t layer, const char* suffix, std::vector<uint64_t> shape) {
-    const io::WeightEntry* found = entry(role, layer, suffix);
-    if (found == nullptr) missing(role, layer, suffix);
-    used_.insert(found);
-    if (found->shape != shape) {
-      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", found->name, " has the shape ",
-           shape_text(found->shape), ", expected ", shape_text(shape));
-    }
+  const io::WeightEntry* entry(const TensorSpec& spec) const { return parts_.weights.find(spec.name); }
+  const io::WeightEntry& entry(TensorRole role, size_t layer) const {
+    const io::WeightEntry* found = entry(parts_.table.at(role, layer));
+    if (found == nullptr) fail(ErrorCode::kInternal, "a tensor that was found is missing");
     return *found;
   }
+  TensorRole head_role() const { return d_.tied_head ? TensorRole::kEmbedding : TensorRole::kHead; }
 
-  std::vector<float> floats(const io::WeightEntry& e) const {
-    const size_t block = block_type_info(e.type).block_values;
-    std::vector<float> values(e.count());
-    if (values.size() % block != 0)
-      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " is not whole blocks");
-    quant::dequantize_blocks(e.type, e.bytes, 0, values);
-    return values;
-  }
-
-  std::vector<float> norm(TensorRole role, size_t layer, size_t n) {
-    std::vector<float> w = floats(find(role, layer, ".weight", {n}));
+  std::vector<float> norm(TensorRole role, size_t layer) {
+    std::vector<float> w = read_floats(parts_.weights, entry(role, layer));
     if (d_.norm_plus_one) {
       for (float& v : w) v += 1;
     }
     return w;
   }
 
-  WeightSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) {
-    const io::WeightEntry& e = find(role, layer, ".weight", {n_out, n_in});
+  WeightSource source(TensorRole role, size_t layer) {
+    const io::WeightEntry& e = entry(role, layer);
+    const size_t n_out = e.shape[0], n_in = e.shape[1];
     WeightSource s{
         e.name, e.type, n_in, {}, [&w = parts_.weights](const uint8_t* from, std::span<uint8_t> to) { w.read(from, to); }};
-    if (n_in % block_type_info(e.type).block_values != 0) {
-      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " has rows of ", n_in,
-           " values, not whole blocks");
-    }
     s.rows.resize(n_out);
     for (size_t o = 0; o < n_out; ++o) s.rows[o] = e.bytes.data() + o * s.row_bytes();
     return s;
@@ -123,117 +95,67 @@ class Loader {
     return row - in_head + 2 * (in_head % half) + in_head / half;
   }
 
-  // Lays out rows [first, first + n_out) of a stored matrix of n_stored rows.
-  std::unique_ptr<WeightMatrix> make(TensorRole role, size_t layer, size_t n_out, size_t n_in, bool interleaved = false,
-                                     size_t first = 0, size_t n_stored = 0) {
-    WeightSource s = source(role, layer, n_stored == 0 ? n_out : n_stored, n_in);
-    if (n_stored != 0)
-      s.rows = {s.rows.begin() + static_cast<std::ptrdiff_t>(first),
-                s.rows.begin() + static_cast<std::ptrdiff_t>(first + n_out)};
+  std::unique_ptr<WeightMatrix> make(TensorRole role, size_t layer) {
+    const TensorSpec& spec = parts_.table.at(role, layer);
+    return make_rows(role, layer, 0, spec.shape[0], spec.heads && d_.interleaved_qk);
+  }
+
+  // Lays out rows [first, first + n) of a stored matrix.
+  std::unique_ptr<WeightMatrix> make_rows(TensorRole role, size_t layer, size_t first, size_t n, bool interleaved) {
+    WeightSource s = source(role, layer);
+    s.rows = {s.rows.begin() + static_cast<std::ptrdiff_t>(first), s.rows.begin() + static_cast<std::ptrdiff_t>(first + n)};
     if (interleaved) {
       const std::vector<const uint8_t*> stored = s.rows;
-      for (size_t o = 0; o < n_out; ++o) s.rows[o] = stored[file_row(o)];
+      for (size_t o = 0; o < n; ++o) s.rows[o] = stored[file_row(o)];
     }
     auto matrix = make_matrix(s, parts_.arithmetic, parts_.n_threads);
-    if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, layer, ".weight"));
-    if (options_.on_progress) options_.on_progress(s.rows.size() * s.row_bytes());
+    if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(entry(role, layer));
+    if (on_progress_) on_progress_(s.rows.size() * s.row_bytes());
     return matrix;
   }
 
-  // GGUF has no key that says whether there is one.
-  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, bool interleaved = false) {
-    if (!wanted && (!gguf_ || entry(role, layer, ".bias") == nullptr)) return {};
-    std::vector<float> b = floats(find(role, layer, ".bias", {n}));
-    if (!interleaved) return b;
-    std::vector<float> ordered(n);
-    for (size_t o = 0; o < n; ++o) ordered[o] = b[file_row(o)];
+  std::vector<float> bias(TensorRole role, size_t layer) {
+    const TensorSpec* spec = parts_.table.find(role, layer, TensorPart::kBias);
+    const io::WeightEntry* found = spec == nullptr ? nullptr : entry(*spec);
+    if (found == nullptr) return {};
+    std::vector<float> b = read_floats(parts_.weights, *found);
+    if (!spec->heads || !d_.interleaved_qk) return b;
+    std::vector<float> ordered(b.size());
+    for (size_t o = 0; o < b.size(); ++o) ordered[o] = b[file_row(o)];
     return ordered;
-  }
-
-  void load_layer(size_t i) {
-    LayerParts& layer = parts_.layers[i];
-    if (d_.pre_norms) {
-      layer.attention_norm = norm(TensorRole::kAttentionNorm, i, d_.d_model);
-      layer.mlp_norm = norm(TensorRole::kMlpNorm, i, d_.d_model);
-    }
-    if (d_.qk_norm) {
-      layer.query_norm = norm(TensorRole::kQueryNorm, i, d_.qk_norm_whole ? d_.n_heads * d_.head_dim : d_.head_dim);
-      layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.qk_norm_whole ? d_.n_kv_heads * d_.head_dim : d_.head_dim);
-    }
-    if (d_.post_norms) {
-      layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i, d_.d_model);
-      layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i, d_.d_model);
-    }
-    load_inputs(i, layer);
-    const size_t n_q = d_.n_heads * d_.head_dim;
-    layer.output.add(make(TensorRole::kOutput, i, d_.d_model, n_q), bias(TensorRole::kOutput, i, d_.d_model, d_.o_bias));
-    layer.down.add(make(TensorRole::kDown, i, d_.d_model, d_.d_ff), bias(TensorRole::kDown, i, d_.d_model, d_.mlp_bias));
   }
 
   // The matrices that read what was normed.
   void load_inputs(size_t i, LayerParts& layer) {
-    const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim, n = n_q + 2 * n_kv;
-    const bool turned = d_.interleaved_qk;
+    const size_t n_q = d_.n_heads * d_.head_dim, n_kv = d_.n_kv_heads * d_.head_dim;
     if (d_.fused_qkv) {
-      layer.qkv.add(make(TensorRole::kQkv, i, n_q, d_.d_model, false, 0, n), {});
-      layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q, n), {});
-      layer.qkv.add(make(TensorRole::kQkv, i, n_kv, d_.d_model, false, n_q + n_kv, n), {});
+      layer.qkv.add(make_rows(TensorRole::kQkv, i, 0, n_q, false), {});
+      layer.qkv.add(make_rows(TensorRole::kQkv, i, n_q, n_kv, false), {});
+      layer.qkv.add(make_rows(TensorRole::kQkv, i, n_q + n_kv, n_kv, false), {});
     } else {
-      layer.qkv.add(make(TensorRole::kQuery, i, n_q, d_.d_model, turned),
-                    bias(TensorRole::kQuery, i, n_q, d_.qkv_bias, turned));
-      layer.qkv.add(make(TensorRole::kKey, i, n_kv, d_.d_model, turned), bias(TensorRole::kKey, i, n_kv, d_.qkv_bias, turned));
-      layer.qkv.add(make(TensorRole::kValue, i, n_kv, d_.d_model), bias(TensorRole::kValue, i, n_kv, d_.qkv_bias));
+      for (const TensorRole role : {TensorRole::kQuery, TensorRole::kKey, TensorRole::kValue})
+        layer.qkv.add(make(role, i), bias(role, i));
     }
     if (d_.fused_gate_up) {
-      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, 0, 2 * d_.d_ff), {});
-      layer.gate_up.add(make(TensorRole::kGateUp, i, d_.d_ff, d_.d_model, false, d_.d_ff, 2 * d_.d_ff), {});
+      layer.gate_up.add(make_rows(TensorRole::kGateUp, i, 0, d_.d_ff, false), {});
+      layer.gate_up.add(make_rows(TensorRole::kGateUp, i, d_.d_ff, d_.d_ff, false), {});
     } else {
-      layer.gate_up.add(make(TensorRole::kGate, i, d_.d_ff, d_.d_model), bias(TensorRole::kGate, i, d_.d_ff, d_.mlp_bias));
-      layer.gate_up.add(make(TensorRole::kUp, i, d_.d_ff, d_.d_model), bias(TensorRole::kUp, i, d_.d_ff, d_.mlp_bias));
+      for (const TensorRole role : {TensorRole::kGate, TensorRole::kUp}) layer.gate_up.add(make(role, i), bias(role, i));
     }
   }
 
-  // A tensor that nothing reads belongs to a model that computes more than this one.
-  void refuse_unused() {
-    const auto refuse = [&](const std::string& tensor, std::span<const uint64_t> shape) {
-      if (is_harmless_tensor(tensor)) return;
-      fail(ErrorCode::kUnsupported, parts_.weights.name(), ": the tensor ", tensor, " ", shape_text(shape),
-           " is none that a model of the family ", d_.family, " of ", d_.n_layers, " layers has here; kpd would leave it out");
-    };
-    for (const io::WeightEntry& e : parts_.weights.tensors()) {
-      if (!used_.contains(&e)) {
-        refuse(e.name, e.shape);
-        continue;
-      }
-      parts_.n_parameters += e.count();
-      parts_.file_bytes += e.bytes.size();
-    }
-    for (const io::SafetensorsRecord& other : parts_.weights.others()) refuse(other.name, other.shape);
-  }
-
-  // GGUF keeps the stretching of llama3 and longrope as tensors.
-  void read_rope_factors() {
-    if (!gguf_ || d_.ropes.empty()) return;
-    RopeDescription& rope = parts_.description.ropes[0];
-    if (const io::WeightEntry* e = entry(TensorRole::kRopeFactors, 0, ".weight");
-        e != nullptr && rope.kind != RopeKind::kLongRope) {
-      rope.short_factor = floats(find(TensorRole::kRopeFactors, 0, ".weight", {rope.n_rotated / 2}));
-    }
-    if (entry(TensorRole::kRopeLong, 0, ".weight") != nullptr) {
-      rope.kind = RopeKind::kLongRope;
-      rope.long_factor = floats(find(TensorRole::kRopeLong, 0, ".weight", {rope.n_rotated / 2}));
-      rope.short_factor = floats(find(TensorRole::kRopeShort, 0, ".weight", {rope.n_rotated / 2}));
-    } else if (rope.kind == RopeKind::kLongRope) {
-      missing(TensorRole::kRopeLong, 0, ".weight");
+  void count_used() {
+    for (const TensorSpec& spec : parts_.table.specs()) {
+      const io::WeightEntry* found = entry(spec);
+      if (found == nullptr) continue;
+      parts_.n_parameters += found->count();
+      parts_.file_bytes += found->bytes.size();
     }
   }
 
   Model::Parts& parts_;
   const ModelDescription& d_;
-  bool gguf_;
-  const LoadOptions& options_;
-  NamingScheme naming_;
-  std::unordered_set<const io::WeightEntry*> used_;
+  std::function<void(uint64_t)> on_progress_;
 };
 
 // Of names, types, shapes and sixteen bytes of every tensor.
@@ -261,59 +183,66 @@ std::string gguf_configuration(const io::GgufMetadata& metadata) {
   return text;
 }
 
-std::string config_path(const io::Weights& weights) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  const fs::path file = fs::path(weights.name()) / "config.json";
-  return fs::is_directory(weights.name(), ignored) && fs::exists(file, ignored) ? file.string() : std::string();
+}  // namespace
+
+Model Model::load(const std::string& path, const LoadOptions& options) {
+  return load(Checkpoint::open(path, options.limits), options);
+}
+
+Model Model::load(io::Weights weights, const LoadOptions& options) { return load(Checkpoint(std::move(weights)), options); }
+
+Model Model::load(Checkpoint checkpoint, const LoadOptions& options) {
+  Checkpoint::Parts& from = checkpoint.parts();
+  const std::string configuration = from.gguf ? gguf_configuration(*from.metadata) : from.configuration;
+  from.metadata.reset();  // tens of thousands of texts: not kept
+  auto parts = std::make_unique<Parts>(std::move(from.weights));
+  parts->description = std::move(from.description);
+  parts->table = std::move(from.table);
+  parts->arithmetic = options.arithmetic;
+  parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
+  parts->on_demand = options.layers == LoadOptions::Layers::kOnDemand;
+  parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());
+  Loader(*parts, options.on_progress).load();
+  return Model(std::move(parts));
+}
+
+namespace {
+
+void check_on_demand(const Model::Parts& parts, size_t index) {
+  if (index >= parts.layers.size()) fail(ErrorCode::kInvalidArgument, "layer ", index, ", the model has ", parts.layers.size());
+  if (!parts.on_demand)
+    fail(ErrorCode::kInvalidArgument, "the model holds all its layers; it was not loaded with layers on demand");
 }
 
 }  // namespace
 
-std::optional<ModelDescription> describe_weights(const io::Weights& weights) {
-  std::optional<ModelDescription> d;
-  if (weights.gguf()) {
-    d = describe_gguf(*weights.gguf());
-  } else if (const std::string file = config_path(weights); !file.empty()) {
-    const io::MappedFile mapped = io::map_file(file);
-    d = describe_config(mapped.text(), file);
-  }
-  if (!d) return d;
-  NamingScheme naming{.gguf = weights.gguf() != nullptr, .post_norms = d->post_norms, .shared_mlp = d->shared_mlp};
-  find_prefixes(weights, naming);
-  if (weights.find(tensor_name(TensorRole::kHead, 0, naming) + ".weight") != nullptr) d->tied_head = false;
-  return d;
+void Model::load_layer(size_t index) {
+  check_on_demand(*parts_, index);
+  if (!is_loaded(parts_->layers[index])) Loader(*parts_).load_layer(index);
 }
 
-Model Model::load(const std::string& path, const LoadOptions& options) {
-  // Those that no kernel reads may belong to what a model has beside its text half.
-  return load(io::Weights::open(path, options.limits, io::OtherTensors::kKeep), options);
+void Model::drop_layer(size_t index) {
+  check_on_demand(*parts_, index);
+  parts_->layers[index] = {};
+  for (const TensorSpec& spec : parts_->table.specs()) {
+    const bool of_layer = spec.layer == index && spec.role >= TensorRole::kAttentionNorm;
+    const io::WeightEntry* entry = of_layer ? parts_->weights.find(spec.name) : nullptr;
+    if (entry != nullptr) parts_->weights.drop_pages(*entry);
+  }
 }
 
-Model Model::load(io::Weights weights, const LoadOptions& options) {
-  auto parts = std::make_unique<Parts>(std::move(weights));
-  const auto metadata = parts->weights.release_gguf();  // tens of thousands of texts: not kept
-  // What was opened decides: a GGUF file has its own names and shapes, also beside the config.json that it was made from.
-  const bool gguf = metadata != nullptr;
-  std::string configuration;
-  if (gguf) {
-    parts->description = describe_gguf(*metadata);
-    configuration = gguf_configuration(*metadata);
-  } else {
-    const std::string file = config_path(parts->weights);
-    if (file.empty()) {
-      fail(ErrorCode::kIo, parts->weights.name(),
-           ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
-    }
-    const io::MappedFile mapped = io::map_file(file);
-    configuration = mapped.text();
-    parts->description = describe_config(configuration, file);
+bool is_loaded(const LayerParts& layer) { return layer.output.size() > 0; }
+
+void run_stored_head(Model::Parts& parts, const float* normed, size_t n_rows, float* logits) {
+  const ModelDescription& d = parts.description;
+  for (size_t first = 0; first < d.n_vocabulary; first += d.d_ff) {
+    const size_t n = std::min(d.d_ff, d.n_vocabulary - first);
+    LinearGroup piece;
+    piece.add(Loader(parts).head_rows(first, n), {});
+    float* const out[] = {parts.workspace.floats(kGateSlot, n_rows * n)};
+    piece.run(normed, n_rows, out, parts.workspace, parts.n_threads);
+    for (size_t r = 0; r < n_rows; ++r) std::copy_n(out[0] + r * n, n, logits + r * d.n_vocabulary + first);
   }
-  parts->arithmetic = options.arithmetic;
-  parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
-  parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());
-  Loader(*parts, gguf, options).load();
-  return Model(std::move(parts));
 }
 
 }  // namespace kpd::llm

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kpd/io/weights.h"
+#include "kpd/llm/checkpoint.h"
 #include "kpd/llm/kv_cache.h"
 #include "kpd/llm/linear.h"
 #include "kpd/llm/model_description.h"
@@ -54,12 +55,17 @@ const char* linear_site_name(LinearSite site);
 using Tap = std::function<void(size_t layer, LinearSite site, const float* x, size_t n_rows, size_t n_in)>;
 
 struct LoadOptions {
+  enum class Layers {
+    kAll,       // laid out when the model is loaded
+    kOnDemand,  // when they run: see Model::load_layer()
+  };
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 0;  // <= 0: all
   Limits limits;
   // Called by the loading thread with the bytes of the file that the matrix just laid out has there; may be empty. What it
   // throws ends the loading.
   std::function<void(uint64_t bytes)> on_progress{};
+  Layers layers = Layers::kAll;
 };
 
 // Immutable but for its workspace: one forward pass at a time. Movable; one that was moved from can only be destroyed or
@@ -70,6 +76,7 @@ class Model {
   // architecture, a missing tensor, a wrong shape.
   static Model load(const std::string& path, const LoadOptions& options = {});
   static Model load(io::Weights weights, const LoadOptions& options = {});  // opened already; options.limits are not asked
+  static Model load(Checkpoint checkpoint, const LoadOptions& options = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
@@ -100,6 +107,12 @@ class Model {
   void layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache);
   // logits [n_rows, n_vocabulary] of rows of hidden (final norm included).
   void head(const float* hidden, size_t n_rows, float* logits);
+
+  // Of a model with layers on demand: a layer is laid out when it runs and dropped behind it, unless it was loaded before; the
+  // head is laid out some rows at a time. Results are those of the whole model, bit for bit. Both throw Error(kInvalidArgument)
+  // for a layer that the model lacks, and for a model that holds all layers.
+  void load_layer(size_t index);
+  void drop_layer(size_t index);
 
   // The context that sequences are expected to reach: rotations that depend on it (dynamic, longrope) use it from the first
   // token on, so that a prompt read in chunks is the prompt read at once. 0 (default): what has been reached. evaluate(),
