@@ -24,7 +24,8 @@
 
 #include "../tests/gradient/averaging.h"
 #include "kpd/gradient/message.h"
-#include "kpd/transform/hadamard.h"
+#include "kpd/gradient/decoder.h"
+#include "kpd/transform/signs.h"
 
 namespace {
 
@@ -185,7 +186,10 @@ int print_tail(int blocks) {
       for (int b = 0; b < blocks; ++b) {
         if (b % 8 == 0) x = testing::shaped_vector(shape, n, static_cast<uint64_t>(b));  // making it costs more than rotating
         std::vector<float> y = x;
-        kpd::transform::rotate(y, rounds_of(x), {2026, static_cast<uint64_t>(b)});
+        const kpd::transform::Rotation rotation(n, rounds_of(x));
+        std::vector<uint32_t> signs(rotation.n_sign_words());
+        kpd::transform::fill_signs(rotation, {2026, static_cast<uint32_t>(b), 0}, signs);
+        rotation.forward(y.data(), 1, n, signs);
         double norm1 = 0, norm2 = 0;
         for (const float v : y) {
           norm1 += std::fabs(static_cast<double>(v));

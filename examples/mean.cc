@@ -6,6 +6,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/decoder.h"
 
 int main() {
   using namespace kpd::gradient;

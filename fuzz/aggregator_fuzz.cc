@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kpd/gradient/aggregator.h"
+#include "kpd/gradient/decoder.h"
 #include "stream_mutator.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gradient/stream_format.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/message.h"
 #include "kpd/gradient/packets.h"

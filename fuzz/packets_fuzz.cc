@@ -13,7 +13,7 @@
 #include <string>
 
 #include "gradient/stream_format.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/gradient/packets.h"
 #include "manifests.h"
 

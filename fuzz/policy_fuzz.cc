@@ -10,6 +10,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/gradient/codec.h"
+#include "kpd/gradient/codec_policy.h"
 
 namespace {
 

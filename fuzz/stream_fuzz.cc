@@ -12,7 +12,11 @@
 #include <cstring>
 #include <string>
 
+#include "kpd/base/crc32.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/file_decoder.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/packets.h"
 #include "kpd/gradient/streaming.h"
 #include "stream_mutator.h"

@@ -14,7 +14,8 @@
 
 #include "gradient/eden.h"
 #include "gradient/stream_format.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/stream_info.h"
 #include "kpd/quant/gaussian_step.h"
 #include "manifests.h"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that every public header compiles alone and may be included twice; one with extern "C" also compiles as C99."""
+"""Checks that every public header compiles alone and may be included twice; one with extern "C" also compiles as C99; and that the
+headers that ARCHITECTURE.md calls stable are there and named by it."""
 import argparse
 import concurrent.futures
 import os
@@ -8,6 +9,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The stable face of each pillar, and the C interface.
+STABLE = ("kpd/gradient/gradient.h", "kpd/gradient/kpd_gradient.h")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror", "-fsyntax-only", f"-I{ROOT / 'include'}"]
 
 
@@ -24,7 +27,9 @@ def main():
     parser.add_argument("--cc", default="cc")
     arguments = parser.parse_args()
     headers = sorted((ROOT / "include").rglob("*.h"))
-    problems = []
+    architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    problems = [f"{name}: stable, but not there" for name in STABLE if not (ROOT / "include" / name).is_file()]
+    problems += [f"{name}: stable, but ARCHITECTURE.md does not say so" for name in STABLE if f"`{name}`" not in architecture]
     jobs = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for header in headers:

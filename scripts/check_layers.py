@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the dependency law on the #include lines. MAY_USE is the law; ARCHITECTURE.md says why.
+"""Checks the dependency law on the #include lines. MAY_USE is the law; the table of ARCHITECTURE.md has to say the same.
 
-tools, python, examples and bench use public headers only (bench kernels too, which have no others); tests and fuzzers may use all.
+tools, python, examples and bench use public headers only (bench also those of kernels, which has no others, and of tests); tests and
+fuzzers may use all.
 """
 import pathlib
 import re
@@ -96,6 +97,24 @@ def check_outsider(path, problems):
             problems.append(f"{path.relative_to(ROOT)}:{number}: only public headers (kpd/...) may be used here, not '{included}'")
 
 
+def check_table(problems):
+    """The rows "| stage | target | holds | may include |" of ARCHITECTURE.md: those of the stages that have a folder."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and len(cells) == 4 and cells[0] in MAY_USE:
+            law = cells[3]
+            rows[cells[0]] = set(rows) if law == "all of these" else set() if law == "nothing" else set(law.split(", "))
+    built = {folder.name for folder in (ROOT / "src").iterdir() if folder.is_dir()}
+    for stage in sorted(built & MAY_USE.keys()):
+        if stage not in rows:
+            problems.append(f"ARCHITECTURE.md: the table of stages has no row '{stage}'")
+        elif rows[stage] != MAY_USE[stage] & built:
+            problems.append(f"ARCHITECTURE.md: {stage} may include {', '.join(sorted(rows[stage])) or 'nothing'}, "
+                            f"the law says {', '.join(sorted(MAY_USE[stage] & built)) or 'nothing'}")
+
+
 def sources(folder):
     return sorted(p for p in folder.rglob("*") if p.suffix in {".cc", ".h", ".c"})
 
@@ -117,6 +136,7 @@ def main():
             for path in sources(ROOT / name):
                 n_files += 1
                 check_outsider(path, problems)
+    check_table(problems)
     print("\n".join(problems) or f"{n_files} files keep the dependency law")
     return 1 if problems else 0
 

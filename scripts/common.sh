@@ -4,11 +4,13 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 jobs=$(nproc)
 export DEBIAN_FRONTEND=noninteractive
 
-packages_build="cmake ninja-build g++ ccache libhwy-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev libgtest-dev libpcre2-dev libcpp-httplib-dev libedit-dev pkg-config
+# What the program kpd is built of, and python3 for the models and clients that come from PyPI.
+packages_kpd="cmake ninja-build g++ ccache libhwy-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev libpcre2-dev libcpp-httplib-dev libedit-dev pkg-config
   python3 python3-venv"
+packages_build="$packages_kpd libgtest-dev"
 packages_engines="libopenmpi-dev openmpi-bin libgloo-dev iproute2"
 packages_data="dataset-fashion-mnist gnuplot-nox"
-packages_check="git binutils python3-numpy clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libbenchmark-dev chromium curl"
+packages_check="git binutils dpkg-dev file man-db zsh python3-numpy clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libbenchmark-dev chromium curl"
 packages_arm="g++-aarch64-linux-gnu qemu-user googletest"
 
 die() {
@@ -49,6 +51,13 @@ install_packages() {
   echo "to install: ${missing[*]}"
   as_root apt-get update -q || return
   as_root apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+# need_space MIB WHAT: ends the script where the checkout's disk has less.
+need_space() {
+  local free
+  free=$(df -Pm "$root" | awk 'NR == 2 {print $4}')
+  [ "$free" -ge "$1" ] || die "$2 needs about $1 MiB in $root, where $free are free"
 }
 
 # configure_and_build PRESET FOLDER [cmake options]: progress is ninja's own.

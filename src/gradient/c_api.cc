@@ -2,6 +2,7 @@
 #include "gradient/c_api.h"
 
 #include "kpd/base/version.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/streaming.h"
 
 namespace gradient = kpd::gradient;

@@ -6,6 +6,7 @@
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/codec.h"
+#include "kpd/gradient/codec_policy.h"
 
 namespace kpd::gradient {
 

@@ -6,6 +6,7 @@
 #include "gradient/peers.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

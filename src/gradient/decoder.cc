@@ -8,6 +8,8 @@
 #include "gradient/peers.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient {
 namespace {
@@ -243,9 +245,10 @@ void Decoder::finish_rotated(std::span<const std::span<float>> acc) {
     const uint32_t block = 1u << p.log2_block;
     const uint64_t count = acc[i].size();
     const std::shared_ptr<const SegmentCodec> codec = m.codecs.get(p);
-    parallel_for(segment_count(count, block), m.options.threads, [&](size_t s, int) {
+    parallel_for(segment_count(count, block), m.options.threads, [&](size_t s, int worker) {
       const SegmentShape shape = segment_shape(count, block, s);
-      codec->finish_rotated(shape, m.rotated_keys[i], acc[i].subspan(shape.first_element, shape.elements));
+      codec->finish_rotated(shape, m.rotated_keys[i], acc[i].subspan(shape.first_element, shape.elements),
+                            m.scratch[static_cast<size_t>(worker)]);
     });
   }
   drop_rotated();

@@ -8,6 +8,7 @@
 #include <bit>
 #include <numbers>
 
+#include "gradient/block_rotation.h"
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
@@ -30,7 +31,7 @@ double limit(const WireParams& params, uint64_t count = 0) {
 }
 
 // One bit per y[i] at dst: 1 above the threshold, 0 below; on it a random bit, bit i % 32 of word i / 32 of Purpose::kTies.
-void write_sides(std::span<const float> y, float threshold, const transform::BlockKey& own, uint8_t* dst) {
+void write_sides(std::span<const float> y, float threshold, const BlockKey& own, uint8_t* dst) {
   const uint32_t n = static_cast<uint32_t>(y.size());
   uint32_t ties[4];
   uint32_t ties_at = UINT32_MAX;
@@ -42,7 +43,7 @@ void write_sides(std::span<const float> y, float threshold, const transform::Blo
       equal |= static_cast<uint32_t>(y[first + i] == threshold) << i;
     }
     if (equal != 0) {
-      if (ties_at != first / 128) transform::random_words(own, transform::Purpose::kTies, 0, ties_at = first / 128, ties);
+      if (ties_at != first / 128) random_words(own, Purpose::kTies, 0, ties_at = first / 128, ties);
       above |= equal & (ties[first / 32 % 4] >> (first % 32));
     }
     dst[first / 8] = static_cast<uint8_t>(above);
@@ -86,7 +87,7 @@ class OneBitCodec : public SegmentCodec {
       const int e = exponent_of(magnitude.max_abs_bits);
       const std::span<float> y = grown(scratch.rotated, n);
       emit(block, power_of_two(-e), 1, false, y.data());
-      transform::rotate(y, params_.rounds, rotation_key(keys, shape, i));
+      BlockRotation(n, params_.rounds, rotation_key(keys, shape, i), scratch.signs).forward(y);
       const double error2 = write_block(y, power_of_two(e), own_key(keys, shape, i), floats, bits);
       stats.norm2 += magnitude.sum_squares;
       stats.error2 += error2;
@@ -111,7 +112,7 @@ class OneBitCodec : public SegmentCodec {
       }
       check_padding(src, offset, n);
       read_sides(src.data() + offset, values, y);
-      transform::rotate_inverse(y, params_.rounds, rotation_key(keys, shape, i));
+      BlockRotation(n, params_.rounds, rotation_key(keys, shape, i), scratch.signs).inverse(y);
       saturated += emit(y, factor, weight, accumulate, dst.data() + shape.block_offset(i));
       offset += (n + 7) / 8;
     }
@@ -121,7 +122,7 @@ class OneBitCodec : public SegmentCodec {
  protected:
   // Codes y (rotated, divided by `unit`, not all zero) into floats and bits; returns the squared error made, in units of the
   // input.
-  virtual double write_block(std::span<const float> y, double unit, const transform::BlockKey& own, uint8_t* floats,
+  virtual double write_block(std::span<const float> y, double unit, const BlockKey& own, uint8_t* floats,
                              uint8_t* bits) const = 0;
   // The two values a bit stands for, to be multiplied by the result after the inverse rotation.
   virtual double read_values(std::span<const uint8_t> src, uint64_t offset, float (&values)[2]) const = 0;
@@ -137,7 +138,7 @@ class DriveCodec final : public OneBitCodec {
   explicit DriveCodec(const WireParams& params) : OneBitCodec(params, 1) {}
 
  protected:
-  double write_block(std::span<const float> y, double unit, const transform::BlockKey& own, uint8_t* floats,
+  double write_block(std::span<const float> y, double unit, const BlockKey& own, uint8_t* floats,
                      uint8_t* bits) const override {
     const double n = static_cast<double>(y.size()), l1 = sum_abs(y), norm2 = sum_squares(y);
     const float scale = saturate((params_.scale == ScaleKind::kUnbiased ? norm2 / l1 : l1 / n) * unit);
@@ -162,7 +163,7 @@ class DrivePlusCodec final : public OneBitCodec {
   explicit DrivePlusCodec(const WireParams& params) : OneBitCodec(params, 2) {}
 
  protected:
-  double write_block(std::span<const float> y, double unit, const transform::BlockKey& own, uint8_t* floats,
+  double write_block(std::span<const float> y, double unit, const BlockKey& own, uint8_t* floats,
                      uint8_t* bits) const override {
     // Lloyd's iteration for two clusters, from DRIVE's +-mean|y|: the first threshold is 0. Only the last one draws ties.
     const double n = static_cast<double>(y.size()), norm2 = sum_squares(y);

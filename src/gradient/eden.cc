@@ -7,6 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/quant/gaussian_step.h"
+#include "kpd/transform/rotation.h"
 
 namespace kpd::gradient {
 namespace {

@@ -48,12 +48,12 @@ struct EdenPlan {
 };
 EdenPlan eden_plan(uint32_t length, uint32_t rate);
 // First rotated coordinate of the window of a block that keeps fewer than all.
-uint32_t eden_window_start(uint32_t length, const transform::BlockKey& own);
+uint32_t eden_window_start(uint32_t length, const BlockKey& own);
 // Starts loading a block of a segment (if there is such a block) while the one before it is computed; rotations leave the
 // memory idle.
 void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t block);
 // Signs of exact zeros become random: y_i = 0 is +0 or -0 by bit i of the tie words.
-void randomize_zeros(std::span<float> y, const transform::BlockKey& own);
+void randomize_zeros(std::span<float> y, const BlockKey& own);
 
 // Sums over the coded coordinates of one rotated block, in the units of the true rotated vector.
 struct BlockSums {
@@ -82,12 +82,13 @@ struct BlockResult {
 };
 
 // x[n] -> y: scaled by a power of two so that nothing overflows, rotated. Returns the factor u with y = u R x. `max_abs_bits`
-// as from kernels::magnitude.
-double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const transform::BlockKey& key, float* y);
+// as from kernels::magnitude; `scratch` gives room for signs.
+double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const BlockKey& key, Scratch& scratch,
+                    float* y);
 
 // dst = (or += weight *) scale / gain * R^-1 y, where y (overwritten) holds reconstruction values of at most `max_level`.
 // Values beyond the float range saturate; returns how many did.
-uint64_t unrotate_block(std::span<float> y, int rounds, const transform::BlockKey& key, double scale, double max_level,
-                        float weight, bool accumulate, float* dst);
+uint64_t unrotate_block(std::span<float> y, int rounds, const BlockKey& key, double scale, double max_level, float weight,
+                        bool accumulate, float* dst, Scratch& scratch);
 
 }  // namespace kpd::gradient

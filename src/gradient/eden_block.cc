@@ -3,16 +3,13 @@
 #include <bit>
 #include <cmath>
 
+#include "gradient/block_rotation.h"
 #include "gradient/eden.h"
 #include "kernels/hadamard.h"
 #include "kpd/base/error.h"
 #include "kpd/coding/rans.h"
-#include "transform/rotation.h"
 
 namespace kpd::gradient {
-
-using transform::BlockKey;
-using transform::Purpose;
 
 void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t block) {
   if (block >= shape.n_blocks) return;
@@ -52,14 +49,14 @@ EdenPlan eden_plan(uint32_t length, uint32_t rate) {
 
 uint32_t eden_window_start(uint32_t length, const BlockKey& own) {
   uint32_t word[4];
-  transform::random_words(own, Purpose::kWindow, 0, 0, word);
+  random_words(own, Purpose::kWindow, 0, 0, word);
   return static_cast<uint32_t>((uint64_t{word[0]} * length) >> 32);
 }
 
 void randomize_zeros(std::span<float> y, const BlockKey& own) {
   uint32_t words[4];
   for (size_t i = 0; i < y.size(); ++i) {
-    if (i % 128 == 0) transform::random_words(own, Purpose::kTies, 0, static_cast<uint32_t>(i / 128), words);
+    if (i % 128 == 0) random_words(own, Purpose::kTies, 0, static_cast<uint32_t>(i / 128), words);
     if (y[i] != 0) continue;
     const bool negative = ((words[i / 32 % 4] >> (i % 32)) & 1) != 0;
     y[i] = negative ? -0.0f : 0.0f;
@@ -103,26 +100,29 @@ int rounds_of_word(const WireParams& params, uint32_t word, uint64_t offset) {
   return 3;
 }
 
-double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const BlockKey& key, float* y) {
+double rotate_block(std::span<const float> x, uint32_t max_abs_bits, int rounds, const BlockKey& key, Scratch& scratch,
+                    float* y) {
   // The largest value goes to [1, 2), so that sums of any block stay far inside the float range.
   const int exponent = std::clamp(static_cast<int>(max_abs_bits >> 23) - 127, -126, 126);
   const float scale = std::bit_cast<float>(static_cast<uint32_t>(127 - exponent) << 23);
-  transform::rotate_from(x.data(), scale, x.size(), rounds, key, y);
-  return transform::rotation_gain(x.size(), rounds) * static_cast<double>(scale);
+  const BlockRotation rotation(x.size(), rounds, key, scratch.signs);
+  rotation.forward_scaled(x.data(), scale, y);
+  return rotation.gain() * static_cast<double>(scale);
 }
 
 uint64_t unrotate_block(std::span<float> y, int rounds, const BlockKey& key, double scale, double max_level, float weight,
-                        bool accumulate, float* dst) {
-  const double factor = scale / transform::rotation_gain(y.size(), rounds);
+                        bool accumulate, float* dst, Scratch& scratch) {
+  const BlockRotation rotation(y.size(), rounds, key, scratch.signs);
+  const double factor = scale / rotation.gain();
   const double weighted = accumulate ? factor * static_cast<double>(weight) : factor;
   const double largest = scale * max_level * std::sqrt(static_cast<double>(y.size()));
   const bool fits = largest < 0x1p126 && std::fabs(weighted) > 0x1p-90 && std::fabs(weighted) < 0x1p100 &&
                     (!accumulate || largest * std::fabs(static_cast<double>(weight)) < 0x1p126);
   if (fits) {
-    transform::unrotate_to(y.data(), y.size(), rounds, key, static_cast<float>(weighted), dst, accumulate);
+    rotation.inverse_scaled(y.data(), static_cast<float>(weighted), dst, accumulate);
     return 0;
   }
-  transform::unrotate_to(y.data(), y.size(), rounds, key, 1.0f, y.data(), false);
+  rotation.inverse_scaled(y.data(), 1.0f, y.data(), false);
   uint64_t saturated = 0;
   for (size_t i = 0; i < y.size(); ++i) {
     dst[i] = limited(static_cast<double>(y[i]) * factor, weight, accumulate, dst[i], saturated);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "gradient/block_rotation.h"
 #include "gradient/eden.h"
 #include "gradient/eden_slices.h"
 #include "kernels/hadamard.h"
@@ -21,8 +22,6 @@ namespace kpd::gradient {
 namespace {
 
 using quant::GaussianStep;
-using transform::BlockKey;
-using transform::Purpose;
 
 inline constexpr size_t kSection = 128;     // coordinates that share a class of dither
 inline constexpr size_t kMaxSections = 64;  // of the longest block, 8191
@@ -97,7 +96,7 @@ class EdenEntropy final : public SegmentCodec {
       }
       const BlockKey signs{keys.rotation, shape.first_block + b};
       const int rounds = three_rounds_of_word(word) ? 3 : params_.rounds;
-      return unrotate_block(y, rounds, signs, scale, max_level, weight, accumulate, out.data());
+      return unrotate_block(y, rounds, signs, scale, max_level, weight, accumulate, out.data(), s);
     });
   }
 
@@ -131,11 +130,12 @@ class EdenEntropy final : public SegmentCodec {
 
   const SliceCode* slice_code() const override { return dithers() ? nullptr : &slice_code_; }
 
-  void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const override {
-    if (!dithers()) return SegmentCodec::finish_rotated(shape, keys, acc);
+  void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc, Scratch& s) const override {
+    if (!dithers()) return SegmentCodec::finish_rotated(shape, keys, acc, s);
     for (uint32_t b = 0; b < shape.n_blocks; ++b) {
-      transform::rotate_inverse(acc.subspan(shape.block_offset(b), shape.block_length(b)), params_.rounds,
-                                {keys.rotation, shape.first_block + b});
+      const BlockKey signs{keys.rotation, shape.first_block + b};
+      const BlockRotation rotation(shape.block_length(b), params_.rounds, signs, s.signs);
+      rotation.inverse(acc.subspan(shape.block_offset(b), shape.block_length(b)));
     }
   }
 
@@ -163,7 +163,7 @@ class EdenEntropy final : public SegmentCodec {
   void make_sections(const BlockKey& own, size_t length, Sections& out) const {
     uint32_t words[kMaxSections + 3];
     const size_t n = (length + kSection - 1) / kSection;
-    transform::random_words(own, Purpose::kWindow, 0, 0, std::span(words, (n + 3) / 4 * 4));
+    random_words(own, Purpose::kWindow, 0, 0, std::span(words, (n + 3) / 4 * 4));
     uint8_t next[kMaxClasses + 1] = {};  // where the next section of a class goes
     for (size_t k = 0; k < n; ++k) ++next[class_of(words[k]) + 1];
     for (int c = 0; c < step_->n_classes; ++c) next[c + 1] = static_cast<uint8_t>(next[c + 1] + next[c]);
@@ -182,7 +182,7 @@ class EdenEntropy final : public SegmentCodec {
   // n_classes.
   void make_offsets(const BlockKey& own, const Sections& sections, size_t length, std::span<uint32_t> words,
                     float* offset) const {
-    transform::random_words(own, Purpose::kDither, 0, 0, words.first((length + 1) / 2));
+    random_words(own, Purpose::kDither, 0, 0, words.first((length + 1) / 2));
     const float unit = 1.0f / (65536.0f * static_cast<float>(step_->n_classes));
     for (int k = 0; k < sections.n; ++k) {
       const Section& s = sections.list[k];
@@ -203,7 +203,7 @@ class EdenEntropy final : public SegmentCodec {
     s.words.resize(std::max(s.words.size(), (n + 7) / 2));
     const BlockKey signs{keys.rotation, shape.first_block + b}, own{keys.own, shape.first_block + b};
     const bool three_rounds = block_takes_three_rounds(params_, mag);
-    const double u = rotate_block(x, mag.max_abs_bits, three_rounds ? 3 : params_.rounds, signs, s.rotated.data());
+    const double u = rotate_block(x, mag.max_abs_bits, three_rounds ? 3 : params_.rounds, signs, s, s.rotated.data());
     const BlockResult result = dithers() ? quantize_dithered(n, u, mag.sum_squares, own, symbols, raw, s, escapes)
                                          : quantize_plain(n, u, mag.sum_squares, three_rounds, symbols, raw, s, escapes);
     stats.norm2 += result.x2;

@@ -17,7 +17,6 @@ namespace kpd::gradient {
 namespace {
 
 using kernels::QuantizeTable;
-using transform::BlockKey;
 
 // Levels and thresholds of one number of bits, in units of one standard deviation.
 struct LevelTable {
@@ -199,7 +198,7 @@ class EdenFixed final : public SegmentCodec {
     const BlockKey signs{keys.rotation, shape.first_block + b}, own{keys.own, shape.first_block + b};
     const bool three_rounds = block_takes_three_rounds(params_, mag);
     const std::span<float> y(scratch.rotated.data(), x.size());
-    const double u = rotate_block(x, mag.max_abs_bits, three_rounds ? 3 : params_.rounds, signs, y.data());
+    const double u = rotate_block(x, mag.max_abs_bits, three_rounds ? 3 : params_.rounds, signs, scratch, y.data());
     BlockSums sums;
     sums.x2 = mag.sum_squares;
     if (quantize(y, plan, rate, u, own, scratch, dst, sums)) {
@@ -285,7 +284,7 @@ class EdenFixed final : public SegmentCodec {
       std::copy_n(coded + head, plan.kept - head, y.data());
     }
     const BlockKey signs{keys.rotation, shape.first_block + b};
-    return unrotate_block(y, rounds, signs, scale, max_level, weight, accumulate, dst.data());
+    return unrotate_block(y, rounds, signs, scale, max_level, weight, accumulate, dst.data(), scratch);
   }
 
   WireParams params_;

@@ -7,6 +7,9 @@
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/file_decoder.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient {
 

@@ -8,6 +8,7 @@
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
+#include "kpd/base/dtype.h"
 
 namespace kpd::gradient {
 namespace {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "gradient/block_rotation.h"
 #include "gradient/peers.h"
 #include "gradient/stochastic.h"
 #include "kernels/hadamard.h"
@@ -53,7 +54,8 @@ class KashinCodec final : public SegmentCodec {
       }
       const int e = exponent_of(magnitude.max_abs_bits);
       const double unit = power_of_two(e);
-      const transform::BlockKey rotation = rotation_key(keys, shape, i), own = own_key(keys, shape, i);
+      const BlockRotation rotation(size_t{2} * n, params_.rounds, rotation_key(keys, shape, i), scratch.signs);
+      const BlockKey own = own_key(keys, shape, i);
       // Behind the coefficients, x in the block's unit; the residual starts as x.
       const std::span<float> extra = grown(scratch.extra, size_t{3} * n);
       const std::span<float> a = extra.subspan(0, size_t{2} * n), scaled = extra.subspan(size_t{2} * n, n);
@@ -88,7 +90,8 @@ class KashinCodec final : public SegmentCodec {
       const std::span<float> z = grown(scratch.extra, plan.coded), y = grown(scratch.rotated, size_t{2} * n);
       const double unit = sq_read(src, uint64_t{8} * i, offset, plan, z, scratch);
       const uint32_t start = plan.coded < 2 * n ? window_start(own_key(keys, shape, i), 2 * n) : 0;
-      synthesize(z, start, rotation_key(keys, shape, i), y);
+      const BlockRotation rotation(size_t{2} * n, params_.rounds, rotation_key(keys, shape, i), scratch.signs);
+      synthesize(z, start, rotation, y);
       saturated += emit(y.subspan(0, n), unit, weight, accumulate, dst.data() + shape.block_offset(i));
       offset += (plan.total_bits() + 7) / 8;
     }
@@ -99,7 +102,7 @@ class KashinCodec final : public SegmentCodec {
   RatePlan plan_of(uint32_t n) const { return rate_plan(params_.rate, n, 2 * n); }
 
   // a[2n] = Kashin's coefficients of x[n].
-  void expand(std::span<const float> x, const transform::BlockKey& rotation, std::span<float> a, Scratch& scratch) const {
+  void expand(std::span<const float> x, const BlockRotation& rotation, std::span<float> a, Scratch& scratch) const {
     const size_t n = x.size();
     const std::span<float> residual = grown(scratch.values, n), y = grown(scratch.rotated, 2 * n);
     std::copy(x.begin(), x.end(), residual.begin());
@@ -108,7 +111,7 @@ class KashinCodec final : public SegmentCodec {
     for (uint32_t iteration = 0;; ++iteration, level *= kDecay) {
       std::copy(residual.begin(), residual.end(), y.begin());
       std::fill(y.begin() + static_cast<ptrdiff_t>(n), y.end(), 0.0f);
-      transform::rotate(y, params_.rounds, rotation);
+      rotation.forward(y);
       if (iteration == params_.param) break;
       const float top = static_cast<float>(level);
       for (size_t i = 0; i < 2 * n; ++i) {
@@ -116,20 +119,20 @@ class KashinCodec final : public SegmentCodec {
         y[i] = below > -top ? below : -top;
         a[i] += y[i];
       }
-      transform::rotate_inverse(y, params_.rounds, rotation);
+      rotation.inverse(y);
       for (size_t i = 0; i < n; ++i) residual[i] -= y[i];
     }
     for (size_t i = 0; i < 2 * n; ++i) a[i] += y[i];
   }
 
   // y[2n], of which the first n are the decoded block: z at start, cyclic, times 2n / coded, zero elsewhere, rotated back.
-  void synthesize(std::span<const float> z, uint32_t start, const transform::BlockKey& rotation, std::span<float> y) const {
+  void synthesize(std::span<const float> z, uint32_t start, const BlockRotation& rotation, std::span<float> y) const {
     const size_t head = std::min(y.size() - start, z.size());
     const float factor = static_cast<float>(static_cast<double>(y.size()) / static_cast<double>(z.size()));
     if (z.size() < y.size()) std::fill(y.begin(), y.end(), 0.0f);
     for (size_t i = 0; i < head; ++i) y[start + i] = z[i] * factor;
     for (size_t i = head; i < z.size(); ++i) y[i - head] = z[i] * factor;
-    transform::rotate_inverse(y, params_.rounds, rotation);
+    rotation.inverse(y);
   }
 
   WireParams params_;

@@ -11,6 +11,7 @@
 #include "gradient/encode_plan.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/base/threads.h"
 
 namespace kpd::gradient {

@@ -7,8 +7,10 @@
 #include "gradient/eden_slices.h"
 #include "gradient/open_stream.h"
 #include "gradient/peers.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/base/threads.h"
+#include "kpd/gradient/decoder.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {
@@ -62,10 +64,10 @@ uint32_t choose_packets(uint64_t code_bytes, uint64_t codes, uint32_t target_pay
 std::vector<uint32_t> packet_classes(const RunSecret& secret, uint64_t manifest, const MessageIds& ids, uint32_t packets) {
   std::vector<uint32_t> classes(packets);
   std::iota(classes.begin(), classes.end(), 0u);
-  const transform::BlockKey key{tensor_keys(secret, manifest, ids, 0, {}).own, 0};
+  const BlockKey key{tensor_keys(secret, manifest, ids, 0, {}).own, 0};
   uint32_t words[4] = {};
   for (uint32_t i = 0; i + 1 < packets; ++i) {
-    if (i % 4 == 0) transform::random_words(key, transform::Purpose::kPackets, 0, i / 4, words);
+    if (i % 4 == 0) random_words(key, Purpose::kPackets, 0, i / 4, words);
     std::swap(classes[i], classes[i + static_cast<uint32_t>((uint64_t{words[i % 4]} * (packets - i)) >> 32)]);
   }
   return classes;

@@ -118,22 +118,22 @@ Range range_of(std::span<const float> y) {
   return {r.lo + 0.0f, r.hi + 0.0f};
 }
 
-void random_chunk(const transform::BlockKey& key, transform::Purpose purpose, uint32_t first, uint32_t (&words)[kChunk]) {
-  transform::random_words(key, purpose, 0, first / 4, words);
+void random_chunk(const BlockKey& key, Purpose purpose, uint32_t first, uint32_t (&words)[kChunk]) {
+  random_words(key, purpose, 0, first / 4, words);
 }
 
-uint32_t window_start(const transform::BlockKey& key, uint32_t n) {
+uint32_t window_start(const BlockKey& key, uint32_t n) {
   uint32_t words[4];
-  transform::random_words(key, transform::Purpose::kWindow, 0, 0, words);
+  random_words(key, Purpose::kWindow, 0, 0, words);
   return static_cast<uint32_t>((uint64_t{words[0]} * n) >> 32);
 }
 
-void choose_subset(const transform::BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices) {
+void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices) {
   const std::span<uint16_t> out = grown(indices, size_t{n} + 1);
   uint32_t words[kChunk];
   uint32_t kept = 0;
   for (uint32_t first = 0; first < n && kept < k; first += kChunk) {
-    random_chunk(key, transform::Purpose::kWindow, first, words);
+    random_chunk(key, Purpose::kWindow, first, words);
     const uint32_t count = std::min(kChunk, n - first);
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t left = n - (first + i);

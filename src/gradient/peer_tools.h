@@ -14,6 +14,7 @@
 #include "gradient/segment_codec.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
+#include "kpd/transform/rotation.h"
 
 namespace kpd::gradient::peers {
 
@@ -61,21 +62,21 @@ struct Range {
 Range range_of(std::span<const float> y);
 
 // --- random choices of one block; the words are Philox words of (own key, block).
-inline transform::BlockKey rotation_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
+inline BlockKey rotation_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
   return {keys.rotation, shape.first_block + i};
 }
-inline transform::BlockKey own_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
+inline BlockKey own_key(const TensorKeys& keys, const SegmentShape& shape, uint32_t i) {
   return {keys.own, shape.first_block + i};
 }
 // Random words come in chunks of this many, so that they stay in registers and first-level cache.
 inline constexpr uint32_t kChunk = 256;
 // The words [first, first + kChunk) of the block's sequence for `purpose`; first is a multiple of 4.
-void random_chunk(const transform::BlockKey& key, transform::Purpose purpose, uint32_t first, uint32_t (&words)[kChunk]);
+void random_chunk(const BlockKey& key, Purpose purpose, uint32_t first, uint32_t (&words)[kChunk]);
 // Start of a cyclic window over n values: the first word of Purpose::kWindow, times n, divided by 2^32.
-uint32_t window_start(const transform::BlockKey& key, uint32_t n);
+uint32_t window_start(const BlockKey& key, uint32_t n);
 // Exactly k of n indices, each subset equally likely (Knuth, TAOCP 2, 3.4.2, algorithm S, with words of Purpose::kWindow),
 // rising.
-void choose_subset(const transform::BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices);
+void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices);
 
 // --- bit strings: bit j is bit j % 8 of byte j / 8; a value's lowest bit comes first.
 class BitPacker {

@@ -182,12 +182,12 @@ class QsgdCodec final : public SegmentCodec {
     return 0;
   }
 
-  void quantize(std::span<const float> x, float norm, const transform::BlockKey& own, uint16_t* codes) const {
+  void quantize(std::span<const float> x, float norm, const BlockKey& own, uint16_t* codes) const {
     const uint32_t n = static_cast<uint32_t>(x.size());
     const float top = static_cast<float>(levels_);
     uint32_t words[kChunk];
     for (uint32_t first = 0; first < n; first += kChunk) {
-      random_chunk(own, transform::Purpose::kStochastic, first, words);
+      random_chunk(own, Purpose::kStochastic, first, words);
       const uint32_t count = std::min(kChunk, n - first);
       const float* const p = x.data() + first;
       for (uint32_t i = 0; i < count; ++i) {

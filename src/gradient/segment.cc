@@ -62,7 +62,7 @@ void SegmentCodec::decode_rotated(std::span<const uint8_t>, const SegmentShape&,
   fail(ErrorCode::kUnsupported, "only codes with a shared rotation (dither=shared) can be summed before the inverse transform");
 }
 
-void SegmentCodec::finish_rotated(const SegmentShape&, const TensorKeys&, std::span<float>) const {
+void SegmentCodec::finish_rotated(const SegmentShape&, const TensorKeys&, std::span<float>, Scratch&) const {
   fail(ErrorCode::kUnsupported, "only codes with a shared rotation (dither=shared) can be summed before the inverse transform");
 }
 

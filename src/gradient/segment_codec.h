@@ -15,10 +15,9 @@
 #include <span>
 #include <vector>
 
+#include "gradient/random_words.h"
 #include "kpd/base/spec.h"
 #include "kpd/gradient/codec.h"
-#include "kpd/gradient/message.h"
-#include "kpd/transform/hadamard.h"
 
 namespace kpd::gradient {
 
@@ -101,6 +100,7 @@ struct Scratch {
   std::vector<uint8_t> bytes;     // method's own
   std::vector<uint16_t> symbols;  // method's own
   std::vector<uint32_t> words;    // random words
+  std::vector<uint32_t> signs;    // of the block that is rotated
   std::vector<int16_t> escapes;   // method's own
   std::vector<float> unscaled;    // the stream's: a whole decoded segment that is not yet its caller's
 };
@@ -151,7 +151,7 @@ class SegmentCodec {
   // Error(kUnsupported).
   virtual void decode_rotated(std::span<const uint8_t> src, const SegmentShape& shape, const TensorKeys& keys, float weight,
                               std::span<float> acc, Scratch& scratch) const;
-  virtual void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc) const;
+  virtual void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc, Scratch& scratch) const;
 };
 
 // Rows of MethodRow::keys that several methods have.
@@ -159,7 +159,7 @@ inline constexpr SpecKey kBitsKey{"bits", "0.05..8", "1"};
 inline constexpr SpecKey kBlockKey{"block", "64..16384, a power of two", "4096"};
 inline constexpr SpecKey kRoundsKey{"rounds", "1..6", "by size"};
 
-// What a method's file provides; the registry (src/gradient/registry.cc) holds one entry a method.
+// What a method's file provides; the registry (src/gradient/codec.cc) holds one entry a method.
 struct MethodEntry {
   MethodRow row;
   // Spec -> wire fields; the keys were checked. Throws through spec.fail_at.

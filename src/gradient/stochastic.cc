@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numbers>
 
+#include "gradient/block_rotation.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
 #include "kpd/base/exact_math.h"
@@ -50,8 +51,8 @@ RatePlan rate_plan(uint32_t rate, uint32_t n, uint32_t values) {
   return {values, static_cast<uint32_t>(total % values), static_cast<unsigned>(total / values)};
 }
 
-void sq_write(std::span<float> z, const RatePlan& plan, double unit, const transform::BlockKey& key, uint8_t* floats,
-              uint8_t* bits, Scratch& scratch) {
+void sq_write(std::span<float> z, const RatePlan& plan, double unit, const BlockKey& key, uint8_t* floats, uint8_t* bits,
+              Scratch& scratch) {
   const Range range = range_of(z);
   const float sent_lo = saturate(range.lo * unit), sent_hi = saturate(range.hi * unit);
   write_float(floats, sent_lo);
@@ -62,7 +63,7 @@ void sq_write(std::span<float> z, const RatePlan& plan, double unit, const trans
   const std::span<uint16_t> codes = grown(scratch.symbols, plan.coded);
   uint32_t words[kChunk];
   for (uint32_t first = 0; first < plan.coded; first += kChunk) {
-    random_chunk(key, transform::Purpose::kStochastic, first, words);
+    random_chunk(key, Purpose::kStochastic, first, words);
     const uint32_t count = std::min(kChunk, plan.coded - first);
     const uint32_t fine = plan.fine > first ? std::min(plan.fine - first, count) : 0;
     quantize(z.data() + first, fine, lo, hi, (2u << plan.bits) - 1, words, codes.data() + first);
@@ -139,9 +140,9 @@ class SqCodec final : public SegmentCodec {
       const double unit = power_of_two(e);
       const std::span<float> y = grown(scratch.rotated, n);
       emit(block, power_of_two(-e), 1, false, y.data());
-      if (rotates_) transform::rotate(y, params_.rounds, rotation_key(keys, shape, i));
+      if (rotates_) BlockRotation(n, params_.rounds, rotation_key(keys, shape, i), scratch.signs).forward(y);
       const double norm2 = sum_squares(y);
-      const transform::BlockKey own = own_key(keys, shape, i);
+      const BlockKey own = own_key(keys, shape, i);
       const std::span<float> z = grown(scratch.extra, size_t{2} * plan.coded).subspan(0, plan.coded);
       const std::span<float> kept = std::span<float>(scratch.extra).subspan(plan.coded, plan.coded);
       gather(y, plan, own, z, scratch);
@@ -174,7 +175,7 @@ class SqCodec final : public SegmentCodec {
       const std::span<float> z = plan.coded < n ? grown(scratch.extra, plan.coded) : y;
       const double unit = sq_read(src, uint64_t{8} * i, offset, plan, z, scratch);
       if (plan.coded < n) scatter(z, plan, own_key(keys, shape, i), y, scratch);
-      if (rotates_) transform::rotate_inverse(y, params_.rounds, rotation_key(keys, shape, i));
+      if (rotates_) BlockRotation(n, params_.rounds, rotation_key(keys, shape, i), scratch.signs).inverse(y);
       saturated += emit(y, unit, weight, accumulate, dst.data() + shape.block_offset(i));
       offset += (plan.total_bits() + 7) / 8;
     }
@@ -188,8 +189,7 @@ class SqCodec final : public SegmentCodec {
   }
 
   // z = the coded values of y.
-  void gather(std::span<const float> y, const RatePlan& plan, const transform::BlockKey& own, std::span<float> z,
-              Scratch& scratch) const {
+  void gather(std::span<const float> y, const RatePlan& plan, const BlockKey& own, std::span<float> z, Scratch& scratch) const {
     const uint32_t n = static_cast<uint32_t>(y.size());
     if (plan.coded == n) {
       std::copy(y.begin(), y.end(), z.begin());
@@ -204,7 +204,7 @@ class SqCodec final : public SegmentCodec {
   }
 
   // y = z times n / coded where a value was coded, else 0.
-  void scatter(std::span<const float> z, const RatePlan& plan, const transform::BlockKey& own, std::span<float> y,
+  void scatter(std::span<const float> z, const RatePlan& plan, const BlockKey& own, std::span<float> y,
                Scratch& scratch) const {
     const uint32_t n = static_cast<uint32_t>(y.size());
     const float factor = sampling_factor(n, plan);

@@ -25,8 +25,8 @@ RatePlan rate_plan(uint32_t rate, uint32_t n, uint32_t values);
 
 // Codes z (plan.coded values, to be multiplied by `unit`): lo and hi to `floats` (8 bytes), codes to `bits` ((total_bits + 7) /
 // 8 bytes), decoded values back into z. Random words are those of `key` and Purpose::kStochastic, one a value.
-void sq_write(std::span<float> z, const RatePlan& plan, double unit, const transform::BlockKey& key, uint8_t* floats,
-              uint8_t* bits, Scratch& scratch);
+void sq_write(std::span<float> z, const RatePlan& plan, double unit, const BlockKey& key, uint8_t* floats, uint8_t* bits,
+              Scratch& scratch);
 // Reads what sq_write wrote, with checks: the decoded values divided by the result, which is a power of two.
 double sq_read(std::span<const uint8_t> src, uint64_t floats_offset, uint64_t bits_offset, const RatePlan& plan,
                std::span<float> z, Scratch& scratch);

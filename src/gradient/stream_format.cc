@@ -11,6 +11,8 @@
 #include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

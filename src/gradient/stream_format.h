@@ -8,6 +8,7 @@
 #include "gradient/units.h"
 #include "kpd/base/bytes.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 

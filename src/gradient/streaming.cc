@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "gradient/stream_format.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

@@ -41,11 +41,11 @@ float clip_level(std::span<const float> x, float max, double c) {
 }
 
 // digits[i] for x[i]; s > 0.
-void ternarize(std::span<const float> x, float s, const transform::BlockKey& own, uint8_t* digits) {
+void ternarize(std::span<const float> x, float s, const BlockKey& own, uint8_t* digits) {
   const uint32_t n = static_cast<uint32_t>(x.size());
   uint32_t words[kChunk];
   for (uint32_t first = 0; first < n; first += kChunk) {
-    random_chunk(own, transform::Purpose::kStochastic, first, words);
+    random_chunk(own, Purpose::kStochastic, first, words);
     const uint32_t count = std::min(kChunk, n - first);
     const float* const p = x.data() + first;
     for (uint32_t i = 0; i < count; ++i) {

@@ -8,6 +8,7 @@
 #include "gradient/eden.h"
 #include "gradient/peers.h"
 #include "kernels/hadamard.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 

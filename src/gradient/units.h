@@ -12,6 +12,7 @@
 
 #include "gradient/segment_codec.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 

@@ -9,6 +9,7 @@
 #include "kpd/io/gguf.h"
 #include "kpd/io/tensor_entry.h"
 #include "io/gguf_format.h"
+#include "io/gguf_header.h"
 #include "io/text.h"
 
 namespace kpd::io {
@@ -101,7 +102,7 @@ void check_unique(std::vector<std::string_view> names, const char* what) {
   if (twice != names.end()) fail(ErrorCode::kInvalidArgument, "two ", what, " are named '", printable(*twice), "'");
 }
 
-void check_tensor(const WeightEntry& t) {
+void check_tensor(const GgufTensor& t) {
   const std::string where = str("tensor '", printable(t.name), "'");
   if (t.name.size() > kMaxTensorNameBytes) {
     fail(ErrorCode::kInvalidArgument, where, " has a name of ", t.name.size(), " bytes, expected at most ", kMaxTensorNameBytes,
@@ -116,16 +117,22 @@ void check_tensor(const WeightEntry& t) {
     fail(ErrorCode::kInvalidArgument, where, " has rows of ", row, " values, expected a multiple of ", info.block_values,
          " for ", info.name);
   }
-  Limits limits;
-  limits.max_elements = UINT64_MAX / 4;  // what we hold may be written; only its consistency is checked
-  const uint64_t count = element_count(t.shape, limits, where);
-  if (t.bytes.size() % info.block_bytes != 0 || t.bytes.size() / info.block_bytes != count / info.block_values) {
-    fail(ErrorCode::kInvalidArgument, where, " has ", t.bytes.size(), " bytes, expected those of ", count, " values as ",
-         info.name);
-  }
 }
 
-std::vector<uint8_t> header_of(const GgufMetadata& metadata, std::span<const WeightEntry> tensors) {
+uint64_t count_of(const GgufTensor& t) {
+  Limits limits;
+  limits.max_elements = UINT64_MAX / 4;  // what we hold may be written; only its consistency is checked
+  return element_count(t.shape, limits, str("tensor '", printable(t.name), "'"));
+}
+
+}  // namespace
+
+uint64_t gguf_tensor_bytes(const GgufTensor& t) {
+  const BlockTypeInfo& info = block_type_info(t.type);
+  return count_of(t) / info.block_values * info.block_bytes;
+}
+
+std::vector<uint8_t> gguf_header(const GgufMetadata& metadata, std::span<const GgufTensor> tensors) {
   std::vector<std::string_view> keys, names;
   for (const auto& [key, value] : metadata.values) {
     if (key.size() > kMaxKeyBytes) {
@@ -135,7 +142,7 @@ std::vector<uint8_t> header_of(const GgufMetadata& metadata, std::span<const Wei
     // That of the file the metadata came from; this one has the default.
     if (key != kAlignmentKey) keys.push_back(key);
   }
-  for (const WeightEntry& t : tensors) {
+  for (const GgufTensor& t : tensors) {
     check_tensor(t);
     names.push_back(t.name);
   }
@@ -153,31 +160,30 @@ std::vector<uint8_t> header_of(const GgufMetadata& metadata, std::span<const Wei
     header.value(value);
   }
   uint64_t offset = 0;
-  for (const WeightEntry& t : tensors) {
+  for (const GgufTensor& t : tensors) {
     header.text(t.name);
     header.u32(static_cast<uint32_t>(t.shape.size()));
     for (auto dim = t.shape.rbegin(); dim != t.shape.rend(); ++dim) header.u64(*dim);
     header.u32(static_cast<uint32_t>(t.type));
     header.u64(offset);
-    offset += (t.bytes.size() + kDefaultAlignment - 1) / kDefaultAlignment * kDefaultAlignment;
+    offset += (gguf_tensor_bytes(t) + kDefaultAlignment - 1) / kDefaultAlignment * kDefaultAlignment;
   }
   header.pad(kDefaultAlignment);
   return std::move(header.out);
 }
 
-}  // namespace
-
 void save_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const WeightEntry> tensors) {
-  const std::vector<uint8_t> header = header_of(metadata, tensors);
-  constexpr uint8_t kZeros[kDefaultAlignment] = {};
-  AtomicFile file(path);
-  file.write(header);
+  std::vector<GgufTensor> planned;
   for (const WeightEntry& t : tensors) {
-    file.write(t.bytes);
-    file.write(
-        std::span<const uint8_t>(kZeros).first((kDefaultAlignment - t.bytes.size() % kDefaultAlignment) % kDefaultAlignment));
+    planned.push_back({t.name, t.type, t.shape});
+    check_tensor(planned.back());
+    if (t.bytes.size() == gguf_tensor_bytes(planned.back())) continue;
+    fail(ErrorCode::kInvalidArgument, "tensor '", printable(t.name), "' has ", t.bytes.size(), " bytes, expected those of ",
+         count_of(planned.back()), " values as ", block_type_info(t.type).name);
   }
-  file.commit();
+  GgufWriter writer(path, metadata, std::move(planned));
+  for (const WeightEntry& t : tensors) writer.write(t.bytes);
+  writer.commit();
 }
 
 }  // namespace kpd::io

@@ -4,6 +4,7 @@
 // 2, 4, ...
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,6 +27,28 @@ struct HadamardOut {
 // out->dst = (or +=) out->scale * signs * result instead of y (y is then undefined).
 void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out = nullptr);
 
+// A length cut in powers of two, largest first: 80 = 64 + 16, 112 = 64 + 32 + 16, 576 = 512 + 64. fn(first, power) for each, in
+// order of `first`, which is a multiple of 2 * power (or 0): no block's sign bits cross a word unless they fill words.
+template <class Fn>
+void for_each_power_block(size_t n, Fn&& fn) {
+  for (size_t first = 0; first < n;) {
+    const size_t power = std::bit_floor(n - first);
+    fn(first, power);
+    first += power;
+  }
+}
+
+// What is done to every row at an edge of fwht_rows: scaled, then negated by bit first_bit + i for element i.
+struct HadamardEdge {
+  const uint32_t* signs = nullptr;  // null: none
+  size_t first_bit = 0;             // a multiple of min(n, 32)
+  float scale = 1.0f;
+};
+
+// Many rows in place: y[r * stride .. + n) = after(H before(...)) for each of n_rows rows, unnormalised; n a power of two, 1 <=
+// n <= 2^24, stride >= n. What lies between rows is neither read nor written. Bits of a row depend on that row alone.
+void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after);
+
 // dst[i] = signs * scale * src[i], or += (the two edges of fwht alone; may be in place).
 void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate = false);
 
@@ -45,6 +68,7 @@ Magnitude magnitude(const float* x, size_t n);
 
 namespace scalar {
 void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out);
+void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after);
 void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate);
 void mirror_butterfly(float* y, size_t n);
 Magnitude magnitude(const float* x, size_t n);

@@ -13,10 +13,7 @@ float edge(float v, const uint32_t* signs, size_t i, float scale) {
   return bit_at(signs, i) ? -scaled : scaled;
 }
 
-}  // namespace
-
-void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
-  for (size_t i = 0; i < n; ++i) y[i] = edge(in.src[i], in.signs, i, in.scale);
+void butterflies(float* y, size_t n) {
   for (size_t h = 1; h < n; h *= 2) {
     for (size_t base = 0; base < n; base += 2 * h) {
       for (size_t i = base; i < base + h; ++i) {
@@ -26,10 +23,26 @@ void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
       }
     }
   }
+}
+
+}  // namespace
+
+void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
+  for (size_t i = 0; i < n; ++i) y[i] = edge(in.src[i], in.signs, i, in.scale);
+  butterflies(y, n);
   if (out == nullptr) return;
   for (size_t i = 0; i < n; ++i) {
     const float v = edge(y[i], out->signs, i, out->scale);
     out->dst[i] = out->accumulate ? out->dst[i] + v : v;
+  }
+}
+
+void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after) {
+  for (size_t r = 0; r < n_rows; ++r) {
+    float* const row = y + r * stride;
+    for (size_t i = 0; i < n; ++i) row[i] = edge(row[i], before.signs, before.first_bit + i, before.scale);
+    butterflies(row, n);
+    for (size_t i = 0; i < n; ++i) row[i] = edge(row[i], after.signs, after.first_bit + i, after.scale);
   }
 }
 

@@ -33,6 +33,9 @@ struct FamilyDefaults {
   const char* rope = "";                                                                      // JSON of rope_parameters
 };
 
+// Whether a GGUF file has a head beside the embedding.
+enum class HeadInGguf { kOptional, kNeeded, kNever };
+
 struct Family {
   const char* name;
   const char* architecture;     // in config.json
@@ -58,6 +61,14 @@ struct Family {
   size_t pattern = 6;  // of WindowRule::kPattern
   Activation activation = Activation::kSilu;
   FamilyDefaults defaults = {};
+  // What the files of such a model can say when it is written.
+  const char* written_gguf = "";  // general.architecture, where `gguf` is empty or no name of llama.cpp's
+  bool gguf_like_llama = false;   // llama.cpp reads biases of output and MLP, and factors of the rotation
+  bool gguf_plain_heads = false;  // and takes a head's width to be the model's by the heads
+  bool gguf_windows = false;      // and reads a window
+  bool gguf_window_list = false;  // of which the file lists the layers
+  HeadInGguf gguf_head = HeadInGguf::kOptional;
+  bool attention_bias = false, mlp_bias = false, layer_types = false;  // keys that transformers' class has
 };
 
 // By config.json's architecture or GGUF's; throws Error(kUnsupported) that names `file` and says what such a model is (a
@@ -68,6 +79,10 @@ const Family& family_of_gguf(std::string_view architecture, std::string_view fil
 bool is_composite(std::string_view architecture, std::string_view& usual);
 // By the model_type of a text_config, or of a file that names no class.
 const Family& family_of_model_type(std::string_view model_type, std::string_view file);
+// By its name here; Error(kInternal) for another.
+const Family& family_by_name(std::string_view name);
+// general.architecture of a GGUF file that is written of such a model.
+const char* gguf_architecture(const Family& family);
 // Throws Error(kUnsupported) if there are experts to choose from.
 void refuse_experts(uint64_t n_experts, std::string_view file);
 

@@ -2,6 +2,7 @@
 // Private.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "kpd/base/dtype.h"
+#include "kpd/base/memory.h"
 #include "kpd/llm/kv_cache.h"
 
 namespace kpd::llm {
@@ -16,10 +18,11 @@ namespace kpd::llm {
 inline constexpr size_t kBlockTokens = 64;
 static_assert(kMaxCacheTokens / kBlockTokens <= uint64_t{1} << 32);  // a block's number is a uint32_t
 
-// Blocks of raw memory with reference counts.
+// Blocks of raw memory, 64-byte aligned, with reference counts.
 class BlockPool {
  public:
-  BlockPool(size_t block_bytes, size_t capacity) : block_bytes_(block_bytes), capacity_(capacity) {}
+  BlockPool(size_t block_bytes, size_t capacity)
+      : block_bytes_(block_bytes), capacity_(capacity), arena_(std::min(capacity * block_bytes, kArenaBytes)) {}
   // Throws Error(kLimitExceeded) if fewer than n are left.
   void require(size_t n) const;
   uint32_t take();  // count 1; zeros
@@ -27,15 +30,18 @@ class BlockPool {
   void release(uint32_t block);
   bool shared(uint32_t block) const { return counts_[block] > 1; }
   size_t n_holders(uint32_t block) const { return counts_[block]; }
-  uint8_t* data(uint32_t block) { return blocks_[block].get(); }
-  const uint8_t* data(uint32_t block) const { return blocks_[block].get(); }
+  uint8_t* data(uint32_t block) { return blocks_[block]; }
+  const uint8_t* data(uint32_t block) const { return blocks_[block]; }
   size_t block_bytes() const { return block_bytes_; }
   size_t capacity() const { return capacity_; }
   uint64_t bytes() const { return blocks_.size() * block_bytes_; }
 
  private:
+  static constexpr size_t kArenaBytes = 8 * kHugePageBytes;
+  void grow();  // by one free block
   size_t block_bytes_, capacity_;
-  std::vector<std::unique_ptr<uint8_t[]>> blocks_;
+  Arena arena_;
+  std::vector<uint8_t*> blocks_;
   std::vector<uint32_t> counts_, free_;
 };
 

@@ -3,7 +3,7 @@
 
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "llm/float_cache.h"
 
 namespace kpd::llm {

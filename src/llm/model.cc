@@ -357,9 +357,12 @@ class LayerRun {
 
 void Model::layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache) {
   check_layer(parts_->description, index);
+  const bool passing = !is_loaded(parts_->layers[index]);
+  if (passing) load_layer(index);
   LayerRun run(*parts_, index, rows, hidden);
   if (parts_->description.layers[index].has_attention()) run.attention(cache);
   if (parts_->description.layers[index].has_mlp()) run.mlp();
+  if (passing) drop_layer(index);
 }
 
 void Model::head(const float* hidden, size_t n_rows, float* logits) {
@@ -370,8 +373,12 @@ void Model::head(const float* hidden, size_t n_rows, float* logits) {
     kernels::rms_norm(hidden + r * d.d_model, p.final_norm.data(), d.d_model, d.norm_eps, normed + r * d.d_model);
   });
   if (p.tap) p.tap(d.layers.size(), LinearSite::kHead, normed, n_rows, d.d_model);
-  float* const outs[] = {logits};
-  p.head.run(normed, n_rows, outs, p.workspace, p.n_threads);
+  if (p.on_demand) {
+    run_stored_head(p, normed, n_rows, logits);
+  } else {
+    float* const outs[] = {logits};
+    p.head.run(normed, n_rows, outs, p.workspace, p.n_threads);
+  }
   if (d.logit_scale != 1)
     for_rows(n_rows, p.n_threads,
              [&](size_t r) { kernels::scale(logits + r * d.n_vocabulary, d.n_vocabulary, d.logit_scale); });

@@ -1,116 +1,86 @@
-// llm: from files to a model: finds every tensor that the description asks for, checks its shape, and lays the matrices out one
-// by one, giving back the mapped pages of each before the next is read.
+// llm: from a checkpoint to a model: lays the matrices out one by one, giving back the mapped pages of each before the next is
+// read; all of them, or those of a layer when it is asked for.
 #include <algorithm>
-#include <filesystem>
 #include <unordered_set>
+#include <utility>
 
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
-#include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/quant/blocks.h"
+#include "llm/checkpoint_parts.h"
 #include "llm/families.h"
-#include "llm/known_names.h"
 #include "llm/model_parts.h"
-#include "llm/weight_names.h"
 
 namespace kpd::llm {
 namespace {
 
-std::string shape_text(std::span<const uint64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += str(i > 0 ? ", " : "", shape[i]);
-  return text + "]";
-}
-
 class Loader {
  public:
-  Loader(Model::Parts& parts, bool gguf, const LoadOptions& options)
-      : parts_(parts),
-        d_(parts.description),
-        gguf_(gguf),
-        options_(options),
-        naming_{.gguf = gguf, .post_norms = d_.post_norms, .shared_mlp = d_.shared_mlp} {
-    find_prefixes(parts.weights, naming_);
-  }
+  explicit Loader(Model::Parts& parts, std::function<void(uint64_t)> on_progress = {})
+      : parts_(parts), d_(parts.description), weight_format_(parts.weight_format), on_progress_(std::move(on_progress)) {}
 
   void load() {
-    read_rope_factors();
-    parts_.embedding = source(TensorRole::kEmbedding, 0, d_.n_vocabulary, d_.d_model);
-    if (parts_.arithmetic == Arithmetic::kFast) copy_embedding();
-    parts_.final_norm = norm(TensorRole::kFinalNorm, 0, d_.d_model);
+    parts_.embedding = source(TensorRole::kEmbedding, 0);
+    if (parts_.arithmetic == Arithmetic::kFast && !parts_.on_demand) copy_embedding();
+    parts_.final_norm = norm(TensorRole::kFinalNorm, 0);
     parts_.layers.resize(d_.layers.size());
-    for (size_t i = 0; i < d_.layers.size(); ++i) load_layer(i);
     for (size_t i = 0; i < parts_.layers_of_cache.size(); ++i) parts_.layers[parts_.layers_of_cache[i]].cache_layer = i;
-    const bool own_head = entry(TensorRole::kHead, 0, ".weight") != nullptr;
-    if (!own_head && !d_.tied_head) missing(TensorRole::kHead, 0, ".weight");
-    parts_.description.tied_head = !own_head;
-    add(parts_.head, d_.layers.size(), LinearSite::kHead, own_head ? TensorRole::kHead : TensorRole::kEmbedding, 0,
-        d_.n_vocabulary, d_.d_model, {}, {});
+    count_used();
+    if (parts_.on_demand) return;
+    for (size_t i = 0; i < d_.layers.size(); ++i) load_layer(i);
+    add(parts_.head, d_.layers.size(), LinearSite::kHead, head_role(), 0, source(head_role(), 0), {});
     if (!formats_.empty()) parts_.fingerprint = changed_fingerprint(parts_.fingerprint, formats_);
-    pass_over_left_out();
-    refuse_unused();
+  }
+
+  // Rows [first, first + n) of the head.
+  std::unique_ptr<weight::Matrix> head_rows(size_t first, size_t n) {
+    const weight::MatrixSource s = rows_of(head_role(), 0, first, n);
+    return weight::make_matrix(weight::usual_format(s, parts_.arithmetic), s, parts_.n_threads);
+  }
+
+  void load_layer(size_t i) {
+    const LayerDescription& shape = d_.layers[i];
+    LayerParts& layer = parts_.layers[i];
+    if (shape.has_attention()) load_attention(i, shape, layer);
+    if (shape.has_mlp()) load_mlp(i, shape, layer);
   }
 
  private:
-  std::string name(TensorRole role, size_t layer, const char* suffix) const {
-    return tensor_name(role, layer, naming_) + suffix;
-  }
-  const io::WeightEntry* entry(TensorRole role, size_t layer, const char* suffix) const {
-    return parts_.weights.find(name(role, layer, suffix));
-  }
-
-  [[noreturn]] void missing(TensorRole role, size_t layer, const char* suffix) const {
-    for (const io::SafetensorsRecord& other : parts_.weights.others()) {
-      if (other.name != name(role, layer, suffix)) continue;
-      fail(ErrorCode::kUnsupported, parts_.weights.name(), ": the tensor ", other.name, " has the type ", other.type,
-           ", expected F32, F16 or BF16");
-    }
-    fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", name(role, layer, suffix), " is missing; the family ",
-         d_.family, " needs it");
-  }
-
-  const io::WeightEntry& find(TensorRole role, size_t layer, const char* suffix, std::vector<uint64_t> shape) {
-    const io::WeightEntry* found = entry(role, layer, suffix);
-    if (found == nullptr) missing(role, layer, suffix);
-    used_.insert(found);
-    if (found->shape != shape) {
-      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", found->name, " has the shape ",
-           shape_text(found->shape), ", expected ", shape_text(shape));
-    }
+  const io::WeightEntry* entry(const TensorSpec& spec) const { return parts_.weights.find(spec.name); }
+  const io::WeightEntry& entry(TensorRole role, size_t layer) const {
+    const io::WeightEntry* found = entry(parts_.table.at(role, layer));
+    if (found == nullptr) fail(ErrorCode::kInternal, "a tensor that was found is missing");
     return *found;
   }
+  TensorRole head_role() const { return d_.tied_head ? TensorRole::kEmbedding : TensorRole::kHead; }
 
-  std::vector<float> floats(const io::WeightEntry& e) const {
-    const size_t block = block_type_info(e.type).block_values;
-    std::vector<float> values(e.count());
-    if (values.size() % block != 0)
-      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " is not whole blocks");
-    quant::dequantize_blocks(e.type, e.bytes, 0, values);
-    return values;
-  }
-
-  std::vector<float> norm(TensorRole role, size_t layer, size_t n) {
-    std::vector<float> w = floats(find(role, layer, ".weight", {n}));
+  std::vector<float> norm(TensorRole role, size_t layer) {
+    std::vector<float> w = read_floats(parts_.weights, entry(role, layer));
     if (d_.norm_plus_one) {
       for (float& v : w) v += 1;
     }
     return w;
   }
 
-  weight::MatrixSource source(TensorRole role, size_t layer, size_t n_out, size_t n_in) {
-    const io::WeightEntry& e = find(role, layer, ".weight", {n_out, n_in});
-    if (n_in % block_type_info(e.type).block_values != 0) {
-      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", e.name, " has rows of ", n_in,
-           " values, not whole blocks");
-    }
+  weight::MatrixSource source(TensorRole role, size_t layer) {
+    const io::WeightEntry& e = entry(role, layer);
     weight::MatrixSource s;
-    s.n_out = n_out;
-    s.n_in = n_in;
+    s.n_out = e.shape[0];
+    s.n_in = e.shape[1];
     s.parts = {{std::string(weight::MatrixSource::kWeight),
-                {e.name, e.type, n_out, n_in, e.bytes.data(),
+                {e.name, e.type, s.n_out, s.n_in, e.bytes.data(),
                  [&w = parts_.weights](const uint8_t* from, std::span<uint8_t> to) { w.read(from, to); }}}};
+    if (parts_.table.at(role, layer).heads && d_.interleaved_qk) s.pair_width = d_.layers[layer].key_dim;
+    return s;
+  }
+
+  // Rows [first, first + n) of a stored matrix.
+  weight::MatrixSource rows_of(TensorRole role, size_t layer, size_t first, size_t n) {
+    weight::MatrixSource s = source(role, layer);
+    s.first_row = first;
+    s.n_out = n;
     return s;
   }
 
@@ -122,158 +92,81 @@ class Loader {
     table.read = nullptr;
   }
 
-  // Which rows of a stored matrix, in which order (weight::MatrixSource).
-  struct Rows {
-    size_t first = 0, n_stored = 0;  // 0: as many as are asked for
-    size_t pair_width = 0;
-  };
-
-  // Lays a matrix out as the next of a group. `layer` is the model's index, `source_layer` the file's.
-  void add(weight::Linear& group, size_t layer, LinearSite site, TensorRole role, size_t source_layer, size_t n_out,
-           size_t n_in, const Rows& rows, std::vector<float> bias) {
-    weight::MatrixSource s = source(role, source_layer, rows.n_stored == 0 ? n_out : rows.n_stored, n_in);
-    s.n_out = n_out;
-    s.first_row = rows.first;
-    s.pair_width = rows.pair_width;
-    std::string spec = options_.weight_format ? options_.weight_format(layer, site, group.size()) : std::string();
+  // Lays a matrix out as the next of a group; `at` is the layer as taps and formats know it, `layer` as the table does.
+  void add(weight::Linear& group, size_t at, LinearSite site, TensorRole role, size_t layer, const weight::MatrixSource& s,
+           std::vector<float> bias) {
+    std::string spec = weight_format_ ? weight_format_(at, site, group.size()) : std::string();
     if (spec.empty()) {
       spec = weight::usual_format(s, parts_.arithmetic);
     } else {
-      formats_ += str(' ', layer, ' ', linear_site_name(site), ' ', group.size(), ' ', spec, ';');
+      formats_ += str(' ', at, ' ', linear_site_name(site), ' ', group.size(), ' ', spec, ';');
     }
     group.add(weight::make_matrix(spec, s, parts_.n_threads), std::move(bias));
-    if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(*entry(role, source_layer, ".weight"));
-    if (options_.on_progress) options_.on_progress(n_out * s.weight().row_bytes());
+    if (parts_.arithmetic == Arithmetic::kFast) parts_.weights.drop_pages(entry(role, layer));
+    if (on_progress_) on_progress_(s.n_out * s.weight().row_bytes());
   }
 
-  // GGUF has no key that says whether there is one.
-  std::vector<float> bias(TensorRole role, size_t layer, size_t n, bool wanted, size_t pair_width = 0) {
-    if (!wanted && (!gguf_ || entry(role, layer, ".bias") == nullptr)) return {};
-    std::vector<float> b = floats(find(role, layer, ".bias", {n}));
-    weight::MatrixSource order;  // of the rows that it belongs to
-    order.pair_width = pair_width;
-    std::vector<float> ordered(n);
-    for (size_t o = 0; o < n; ++o) ordered[o] = b[order.stored_row(o)];
+  void add(weight::Linear& group, size_t layer, LinearSite site, TensorRole role) {
+    add(group, layer, site, role, layer, source(role, layer), bias(role, layer));
+  }
+
+  std::vector<float> bias(TensorRole role, size_t layer) {
+    const TensorSpec* spec = parts_.table.find(role, layer, TensorPart::kBias);
+    const io::WeightEntry* found = spec == nullptr ? nullptr : entry(*spec);
+    if (found == nullptr) return {};
+    const std::vector<float> b = read_floats(parts_.weights, *found);
+    const weight::MatrixSource order = source(role, layer);  // of the rows that it belongs to
+    std::vector<float> ordered(b.size());
+    for (size_t o = 0; o < b.size(); ++o) ordered[o] = b[order.stored_row(o)];
     return ordered;
   }
 
-  void load_layer(size_t index) {
-    if (d_.layers[index].has_attention()) load_attention(index);
-    if (d_.layers[index].has_mlp()) load_mlp(index);
-  }
-
-  void load_attention(size_t index) {
-    const LayerDescription& d = d_.layers[index];
-    LayerParts& layer = parts_.layers[index];
-    const size_t i = d.source, n_in = d_.d_model;
-    if (d_.pre_norms) layer.attention_norm = norm(TensorRole::kAttentionNorm, i, n_in);
+  void load_attention(size_t i, const LayerDescription& shape, LayerParts& layer) {
+    if (d_.pre_norms) layer.attention_norm = norm(TensorRole::kAttentionNorm, i);
     if (d_.qk_norm) {
-      layer.query_norm = norm(TensorRole::kQueryNorm, i, d_.qk_norm_whole ? d.query_width() : d.key_dim);
-      layer.key_norm = norm(TensorRole::kKeyNorm, i, d_.qk_norm_whole ? d.key_width() : d.key_dim);
+      layer.query_norm = norm(TensorRole::kQueryNorm, i);
+      layer.key_norm = norm(TensorRole::kKeyNorm, i);
     }
-    if (d_.post_norms) layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i, n_in);
-    const size_t q = d.query_width(), k = d.key_width(), v = d.value_width(), all = q + k + v;
-    const auto read = [&](TensorRole role, size_t n, const Rows& rows, std::vector<float> bias) {
-      add(layer.qkv, index, LinearSite::kQkv, role, i, n, n_in, rows, std::move(bias));
-    };
+    if (d_.post_norms) layer.post_attention_norm = norm(TensorRole::kPostAttentionNorm, i);
+    const size_t q = shape.query_width(), k = shape.key_width(), v = shape.value_width();
     if (d_.fused_qkv) {
-      read(TensorRole::kQkv, q, {0, all, 0}, {});
-      read(TensorRole::kQkv, k, {q, all, 0}, {});
-      read(TensorRole::kQkv, v, {q + k, all, 0}, {});
+      for (const auto& [first, n] : {std::pair{size_t{0}, q}, {q, k}, {q + k, v}})
+        add(layer.qkv, i, LinearSite::kQkv, TensorRole::kQkv, i, rows_of(TensorRole::kQkv, i, first, n), {});
     } else {
-      const size_t pairs = d_.interleaved_qk ? d.key_dim : 0;
-      read(TensorRole::kQuery, q, {0, 0, pairs}, bias(TensorRole::kQuery, i, q, d_.qkv_bias, pairs));
-      read(TensorRole::kKey, k, {0, 0, pairs}, bias(TensorRole::kKey, i, k, d_.qkv_bias, pairs));
-      read(TensorRole::kValue, v, {}, bias(TensorRole::kValue, i, v, d_.qkv_bias));
+      for (const TensorRole role : {TensorRole::kQuery, TensorRole::kKey, TensorRole::kValue})
+        add(layer.qkv, i, LinearSite::kQkv, role);
     }
-    add(layer.output, index, LinearSite::kOutput, TensorRole::kOutput, i, n_in, d.attended_width(), {},
-        bias(TensorRole::kOutput, i, n_in, d_.o_bias));
+    add(layer.output, i, LinearSite::kOutput, TensorRole::kOutput);
   }
 
-  void load_mlp(size_t index) {
-    const LayerDescription& d = d_.layers[index];
-    LayerParts& layer = parts_.layers[index];
-    const size_t i = d.source, n_in = d_.d_model, n = d.d_ff;
-    if (d_.pre_norms) layer.mlp_norm = norm(TensorRole::kMlpNorm, i, n_in);
-    if (d_.post_norms) layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i, n_in);
-    const auto read = [&](TensorRole role, const Rows& rows, std::vector<float> bias) {
-      add(layer.gate_up, index, LinearSite::kGateUp, role, i, n, n_in, rows, std::move(bias));
-    };
+  void load_mlp(size_t i, const LayerDescription& shape, LayerParts& layer) {
+    if (d_.pre_norms) layer.mlp_norm = norm(TensorRole::kMlpNorm, i);
+    if (d_.post_norms) layer.post_mlp_norm = norm(TensorRole::kPostMlpNorm, i);
     if (d_.fused_gate_up) {
-      read(TensorRole::kGateUp, {0, 2 * n, 0}, {});
-      read(TensorRole::kGateUp, {n, 2 * n, 0}, {});
+      for (const size_t first : {size_t{0}, shape.d_ff})
+        add(layer.gate_up, i, LinearSite::kGateUp, TensorRole::kGateUp, i, rows_of(TensorRole::kGateUp, i, first, shape.d_ff),
+            {});
     } else {
-      read(TensorRole::kGate, {}, bias(TensorRole::kGate, i, n, d_.mlp_bias));
-      read(TensorRole::kUp, {}, bias(TensorRole::kUp, i, n, d_.mlp_bias));
+      for (const TensorRole role : {TensorRole::kGate, TensorRole::kUp}) add(layer.gate_up, i, LinearSite::kGateUp, role);
     }
-    add(layer.down, index, LinearSite::kDown, TensorRole::kDown, i, n_in, n, {}, bias(TensorRole::kDown, i, n_in, d_.mlp_bias));
+    add(layer.down, i, LinearSite::kDown, TensorRole::kDown);
   }
 
-  // What the file has for layers, and halves of layers, that the description was told to leave out.
-  void pass_over_left_out() {
-    constexpr TensorRole kAttention[] = {TensorRole::kAttentionNorm, TensorRole::kQuery,   TensorRole::kKey,
-                                         TensorRole::kValue,         TensorRole::kQkv,     TensorRole::kOutput,
-                                         TensorRole::kQueryNorm,     TensorRole::kKeyNorm, TensorRole::kPostAttentionNorm};
-    constexpr TensorRole kMlp[] = {TensorRole::kMlpNorm, TensorRole::kGate, TensorRole::kUp,
-                                   TensorRole::kGateUp,  TensorRole::kDown, TensorRole::kPostMlpNorm};
-    const auto pass_over = [&](size_t source, std::span<const TensorRole> roles) {
-      for (const TensorRole role : roles) {
-        for (const char* suffix : {".weight", ".bias"}) passed_over_.insert(entry(role, source, suffix));
-      }
-    };
-    const std::span<const LayerDescription> layers = d_.layers;
-    for (size_t source = 0; source < d_.n_file_layers; ++source) {
-      const auto is_read = [&](bool (LayerDescription::*half)() const) {
-        return std::any_of(layers.begin(), layers.end(),
-                           [&](const LayerDescription& layer) { return layer.source == source && (layer.*half)(); });
-      };
-      if (!is_read(&LayerDescription::has_attention)) pass_over(source, kAttention);
-      if (!is_read(&LayerDescription::has_mlp)) pass_over(source, kMlp);
-    }
-  }
-
-  // A tensor that nothing reads belongs to a model that computes more than this one.
-  void refuse_unused() {
-    const auto refuse = [&](const std::string& tensor, std::span<const uint64_t> shape) {
-      if (is_harmless_tensor(tensor)) return;
-      fail(ErrorCode::kUnsupported, parts_.weights.name(), ": the tensor ", tensor, " ", shape_text(shape),
-           " is none that a model of the family ", d_.family, " of ", d_.n_file_layers,
-           " layers has here; kpd would leave it out");
-    };
-    for (const io::WeightEntry& e : parts_.weights.tensors()) {
-      if (!used_.contains(&e)) {
-        if (!passed_over_.contains(&e)) refuse(e.name, e.shape);
-        continue;
-      }
-      parts_.n_parameters += e.count();
-      parts_.file_bytes += e.bytes.size();
-    }
-    for (const io::SafetensorsRecord& other : parts_.weights.others()) refuse(other.name, other.shape);
-  }
-
-  // GGUF keeps the stretching of llama3 and longrope as tensors.
-  void read_rope_factors() {
-    if (!gguf_ || d_.ropes.empty()) return;
-    RopeDescription& rope = parts_.description.ropes[0];
-    if (const io::WeightEntry* e = entry(TensorRole::kRopeFactors, 0, ".weight");
-        e != nullptr && rope.kind != RopeKind::kLongRope) {
-      rope.short_factor = floats(find(TensorRole::kRopeFactors, 0, ".weight", {rope.n_rotated / 2}));
-    }
-    if (entry(TensorRole::kRopeLong, 0, ".weight") != nullptr) {
-      rope.kind = RopeKind::kLongRope;
-      rope.long_factor = floats(find(TensorRole::kRopeLong, 0, ".weight", {rope.n_rotated / 2}));
-      rope.short_factor = floats(find(TensorRole::kRopeShort, 0, ".weight", {rope.n_rotated / 2}));
-    } else if (rope.kind == RopeKind::kLongRope) {
-      missing(TensorRole::kRopeLong, 0, ".weight");
+  // What several layers are made of counts once.
+  void count_used() {
+    std::unordered_set<const io::WeightEntry*> counted;
+    for (const TensorSpec& spec : parts_.table.specs()) {
+      const io::WeightEntry* found = entry(spec);
+      if (found == nullptr || !counted.insert(found).second) continue;
+      parts_.n_parameters += found->count();
+      parts_.file_bytes += found->bytes.size();
     }
   }
 
   Model::Parts& parts_;
   const ModelDescription& d_;
-  bool gguf_;
-  const LoadOptions& options_;
-  NamingScheme naming_;
-  std::unordered_set<const io::WeightEntry*> used_, passed_over_;
+  const WeightFormat& weight_format_;
+  std::function<void(uint64_t)> on_progress_;
   std::string formats_;  // that weight_format chose
 };
 
@@ -315,11 +208,14 @@ std::string edit_layers(ModelDescription& d, const LoadOptions& options, const s
   return text;
 }
 
-std::string config_path(const io::Weights& weights) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  const fs::path file = fs::path(weights.name()) / "config.json";
-  return fs::is_directory(weights.name(), ignored) && fs::exists(file, ignored) ? file.string() : std::string();
+// The checkpoint was checked as it is; this is what the edited layers ask of it.
+void check_shapes(const TensorTable& table, const io::Weights& weights) {
+  for (const TensorSpec& spec : table.specs()) {
+    const io::WeightEntry* found = weights.find(spec.name);
+    if (found == nullptr || found->shape == spec.shape) continue;
+    fail(ErrorCode::kCorruptData, weights.name(), ": the tensor ", found->name, " has the shape ", shape_text(found->shape),
+         ", expected ", shape_text(spec.shape));
+  }
 }
 
 }  // namespace
@@ -331,52 +227,74 @@ std::string changed_fingerprint(const std::string& fingerprint, std::string_view
   return hex(std::span(digest).first(16));
 }
 
-std::optional<ModelDescription> describe_weights(const io::Weights& weights) {
-  std::optional<ModelDescription> d;
-  if (weights.gguf()) {
-    d = describe_gguf(*weights.gguf());
-  } else if (const std::string file = config_path(weights); !file.empty()) {
-    const io::MappedFile mapped = io::map_file(file);
-    d = describe_config(mapped.text(), file);
-  }
-  if (!d) return d;
-  NamingScheme naming{.gguf = weights.gguf() != nullptr, .post_norms = d->post_norms, .shared_mlp = d->shared_mlp};
-  find_prefixes(weights, naming);
-  if (weights.find(tensor_name(TensorRole::kHead, 0, naming) + ".weight") != nullptr) d->tied_head = false;
-  return d;
-}
-
 Model Model::load(const std::string& path, const LoadOptions& options) {
-  // Those that no kernel reads may belong to what a model has beside its text half.
-  return load(io::Weights::open(path, options.limits, io::OtherTensors::kKeep), options);
+  return load(Checkpoint::open(path, options.limits), options);
 }
 
-Model Model::load(io::Weights weights, const LoadOptions& options) {
-  auto parts = std::make_unique<Parts>(std::move(weights));
-  const auto metadata = parts->weights.release_gguf();  // tens of thousands of texts: not kept
-  // What was opened decides: a GGUF file has its own names and shapes, also beside the config.json that it was made from.
-  const bool gguf = metadata != nullptr;
-  std::string configuration;
-  if (gguf) {
-    parts->description = describe_gguf(*metadata);
-    configuration = gguf_configuration(*metadata);
-  } else {
-    const std::string file = config_path(parts->weights);
-    if (file.empty()) {
-      fail(ErrorCode::kIo, parts->weights.name(),
-           ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
-    }
-    const io::MappedFile mapped = io::map_file(file);
-    configuration = mapped.text();
-    parts->description = describe_config(configuration, file);
+Model Model::load(io::Weights weights, const LoadOptions& options) { return load(Checkpoint(std::move(weights)), options); }
+
+Model Model::load(Checkpoint checkpoint, const LoadOptions& options) {
+  Checkpoint::Parts& from = checkpoint.parts();
+  std::string configuration = from.gguf ? gguf_configuration(*from.metadata) : from.configuration;
+  from.metadata.reset();  // tens of thousands of texts: not kept
+  auto parts = std::make_unique<Parts>(std::move(from.weights));
+  parts->description = std::move(from.description);
+  parts->table = std::move(from.table);
+  if (options.edit_layers) {
+    configuration += edit_layers(parts->description, options, parts->weights.name());
+    parts->table = TensorTable(parts->description, parts->table.scheme());
+    check_shapes(parts->table, parts->weights);
   }
-  if (options.edit_layers) configuration += edit_layers(parts->description, options, parts->weights.name());
   parts->layers_of_cache = llm::layers_of_cache(parts->description);
+  parts->weight_format = options.weight_format;
   parts->arithmetic = options.arithmetic;
   parts->n_threads = options.n_threads > 0 ? options.n_threads : hardware_threads();
+  parts->on_demand = options.layers == LoadOptions::Layers::kOnDemand;
   parts->fingerprint = make_fingerprint(configuration, parts->weights.tensors());
-  Loader(*parts, gguf, options).load();
+  Loader(*parts, options.on_progress).load();
   return Model(std::move(parts));
+}
+
+namespace {
+
+void check_on_demand(const Model::Parts& parts, size_t index) {
+  if (index >= parts.layers.size()) fail(ErrorCode::kInvalidArgument, "layer ", index, ", the model has ", parts.layers.size());
+  if (!parts.on_demand)
+    fail(ErrorCode::kInvalidArgument, "the model holds all its layers; it was not loaded with layers on demand");
+}
+
+}  // namespace
+
+void Model::load_layer(size_t index) {
+  check_on_demand(*parts_, index);
+  if (!is_loaded(parts_->layers[index])) Loader(*parts_).load_layer(index);
+}
+
+void Model::drop_layer(size_t index) {
+  check_on_demand(*parts_, index);
+  const size_t cache_layer = parts_->layers[index].cache_layer;
+  parts_->layers[index] = {};
+  parts_->layers[index].cache_layer = cache_layer;
+  for (const TensorSpec& spec : parts_->table.specs()) {
+    const bool of_layer = spec.layer == index && spec.role >= TensorRole::kAttentionNorm;
+    const io::WeightEntry* entry = of_layer ? parts_->weights.find(spec.name) : nullptr;
+    if (entry != nullptr) parts_->weights.drop_pages(*entry);
+  }
+}
+
+bool is_loaded(const LayerParts& layer) { return layer.output.size() > 0 || layer.down.size() > 0; }
+
+void run_stored_head(Model::Parts& parts, const float* normed, size_t n_rows, float* logits) {
+  const ModelDescription& d = parts.description;
+  const size_t most = d.layers.front().d_ff;
+  for (size_t first = 0; first < d.n_vocabulary; first += most) {
+    const size_t n = std::min(most, d.n_vocabulary - first);
+    weight::Linear piece;
+    piece.add(Loader(parts).head_rows(first, n), {});
+    float* const out[] = {parts.workspace.floats(kGateSlot, n_rows * n)};
+    piece.run(normed, n_rows, out, parts.workspace, parts.n_threads);
+    for (size_t r = 0; r < n_rows; ++r) std::copy_n(out[0] + r * n, n, logits + r * d.n_vocabulary + first);
+  }
 }
 
 }  // namespace kpd::llm

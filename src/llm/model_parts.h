@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kpd/llm/model.h"
+#include "llm/tensor_table.h"
 #include "weight/linear.h"
 
 namespace kpd::llm {
@@ -54,6 +55,9 @@ struct Model::Parts {
 
   io::Weights weights;
   ModelDescription description;
+  TensorTable table;
+  WeightFormat weight_format;
+  bool on_demand = false;  // layers are laid out when they run
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 1;
   weight::MatrixSource embedding;
@@ -70,5 +74,9 @@ struct Model::Parts {
   BatchRows rows;
   std::vector<RopeTable> rope_tables;
 };
+
+bool is_loaded(const LayerParts& layer);
+// The head of a model with layers on demand: as many rows at a time as the MLP is wide.
+void run_stored_head(Model::Parts& parts, const float* normed, size_t n_rows, float* logits);
 
 }  // namespace kpd::llm

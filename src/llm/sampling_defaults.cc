@@ -10,6 +10,7 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/llm/sampler.h"
+#include "kpd/llm/sampling_defaults.h"
 #include "io/json.h"
 
 namespace kpd::llm {

@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "io/text.h"
 #include "io/json.h"
+#include "io/text.h"
 #include "kpd/base/error.h"
 #include "kpd/llm/tasks.h"
+#include "kpd/llm/task_files.h"
 #include "kpd/text/text_file.h"
 
 namespace kpd::llm {

@@ -120,7 +120,8 @@ ChatPrompt ChatTemplate::render(const Tokenizer& tokenizer, std::span<const Chat
     list.push_back(value_of(message));
   }
   jinja::Variables variables;
-  for (const auto& [name, text] : tokenizer.parts().chat_tokens) variables.emplace_back(name, Value::string(lossy_utf8(text)));
+  for (const auto& [name, text] : TokenizerAccess::parts(tokenizer).chat_tokens)
+    variables.emplace_back(name, Value::string(lossy_utf8(text)));
   variables.emplace_back("messages", Value::list(std::move(list)));
   variables.emplace_back("tools", Value::none());
   variables.emplace_back("documents", Value::none());

@@ -219,4 +219,51 @@ std::vector<std::string_view> usual_pre_tokenizers(std::string_view architecture
   return {};
 }
 
+namespace {
+
+bool same_step(const PreTokenizerStep& a, const PreTokenizerStep& b) {
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case PreTokenizerStep::Kind::kByteLevel:
+      return a.use_regex == b.use_regex;
+    case PreTokenizerStep::Kind::kDigits:
+      return a.individual_digits == b.individual_digits;
+    case PreTokenizerStep::Kind::kPunctuation:
+      return a.behavior == b.behavior;
+    case PreTokenizerStep::Kind::kSplit: {
+      // These expressions leave nothing between their matches, so that both spellings cut alike.
+      const auto isolates = [](const PreTokenizerStep& s) {
+        return (s.behavior == SplitBehavior::kIsolated && !s.invert) || (s.behavior == SplitBehavior::kRemoved && s.invert);
+      };
+      return a.pattern.is_literal() == b.pattern.is_literal() && a.pattern.source() == b.pattern.source() && isolates(a) &&
+             isolates(b);
+    }
+    case PreTokenizerStep::Kind::kMetaspace:
+      break;
+  }
+  return false;
+}
+
+bool matches(const PreTokenizerName& name, const TokenizerParts& parts) {
+  const bool normalised = (name.rules & kNormalised) != 0;
+  if (parts.normalizer.size() != (normalised ? 1 : 0)) return false;
+  if (normalised && parts.normalizer[0].kind != NormalizerStep::Kind::kNfc) return false;
+  if (parts.model.ignore_merges != ((name.rules & kIgnoreMerges) != 0)) return false;
+  const std::vector<PreTokenizerStep> steps = pre_tokenizer_steps(name, false, parts.name);
+  return std::equal(steps.begin(), steps.end(), parts.pre_tokenizer.begin(), parts.pre_tokenizer.end(), same_step);
+}
+
+}  // namespace
+
+const PreTokenizerName* match_pre_tokenizer(const TokenizerParts& parts, const std::vector<std::string_view>& preferred) {
+  for (const std::string_view name : preferred) {
+    const PreTokenizerName* found = find_pre_tokenizer(name);
+    if (found != nullptr && matches(*found, parts)) return found;
+  }
+  // "default" says less than the name behind it.
+  const auto* found = std::find_if(std::begin(kNames) + 1, std::end(kNames),
+                                   [&](const PreTokenizerName& name) { return matches(name, parts); });
+  return found == std::end(kNames) ? nullptr : found;
+}
+
 }  // namespace kpd::text

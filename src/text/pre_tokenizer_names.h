@@ -43,6 +43,9 @@ std::string pre_tokenizer_names();  // all, with commas between
 // `file` opens the error of an expression that does not compile.
 std::vector<PreTokenizerStep> pre_tokenizer_steps(const PreTokenizerName& name, bool add_prefix_space, std::string_view file);
 
+// The name whose steps and rules are those of `parts`, one of `preferred` where one is; null if there is none.
+const PreTokenizerName* match_pre_tokenizer(const TokenizerParts& parts, const std::vector<std::string_view>& preferred);
+
 // What files of an architecture name, the most frequent first; empty if this table does not know. Files of before the key hold
 // no name; taking them for GPT-2's is then known to be wrong unless that is GPT-2's way.
 std::vector<std::string_view> usual_pre_tokenizers(std::string_view architecture);

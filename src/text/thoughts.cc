@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kpd/text/chat.h"
+#include "kpd/text/thoughts.h"
 
 namespace kpd::text {
 namespace {

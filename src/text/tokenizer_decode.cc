@@ -223,7 +223,7 @@ TokenStream::TokenStream(const Tokenizer& tokenizer, bool skip_special, bool ope
     : tokenizer_(tokenizer),
       skip_special_(skip_special),
       first_(opens_text),
-      state_(std::make_unique<State>(tokenizer.parts())) {
+      state_(std::make_unique<State>(TokenizerAccess::parts(tokenizer))) {
   if (!opens_text) state_->go_on();
 }
 TokenStream::~TokenStream() = default;

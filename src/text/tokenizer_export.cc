@@ -174,15 +174,17 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 
 }  // namespace
 
-void write_tokenizer_directory(const io::GgufMetadata& metadata, const std::string& directory) {
+std::pair<std::string, std::string> tokenizer_files(const io::GgufMetadata& metadata) {
   const Tokenizer tokenizer = Tokenizer::from_gguf(metadata);
-  std::string main, config;
   try {
-    main = tokenizer_text(tokenizer.parts());
-    config = config_text(tokenizer.parts(), metadata);
+    return {tokenizer_text(TokenizerAccess::parts(tokenizer)), config_text(TokenizerAccess::parts(tokenizer), metadata)};
   } catch (const Json::exception&) {
     fail(ErrorCode::kUnsupported, io::printable_path(metadata.name), ": the chat template is not UTF-8, which JSON needs");
   }
+}
+
+void write_tokenizer_directory(const io::GgufMetadata& metadata, const std::string& directory) {
+  const auto [main, config] = tokenizer_files(metadata);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) fail(ErrorCode::kIo, io::printable_path(directory), ": cannot be made: ", error.message());

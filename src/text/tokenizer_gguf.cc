@@ -55,7 +55,7 @@ class GgufTokenizer {
       read_sentence_piece();
     }
     read_special();
-    return Tokenizer(std::move(parts_));
+    return TokenizerAccess::make(std::move(parts_));
   }
 
  private:

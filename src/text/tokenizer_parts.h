@@ -2,9 +2,11 @@
 // out of the normalized text, pre-tokenizer, byte-pair encoding, post-processor; and the decoder for the way back.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kpd/text/tokenizer.h"
@@ -65,6 +67,11 @@ struct TokenizerParts {
 
   // Gives end_of_turn its tokens: `ids` (from the files), eos, and the special tokens known for it. Called last.
   void set_end_of_turn(std::vector<TokenId> ids);
+};
+
+struct TokenizerAccess {
+  static Tokenizer make(std::unique_ptr<const TokenizerParts> parts) { return Tokenizer(std::move(parts)); }
+  static const TokenizerParts& parts(const Tokenizer& tokenizer) { return *tokenizer.parts_; }
 };
 
 // What steps may make of a text. A hostile file's steps double it one after the other; those of known models make a space three

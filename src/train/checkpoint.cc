@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "kpd/base/bytes.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/io/file.h"
 
 namespace kpd::train {

@@ -9,6 +9,8 @@
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
+#include "kpd/gradient/decoder.h"
+#include "kpd/gradient/stream_info.h"
 #include "train/client_split.h"
 #include "train/remote.h"
 

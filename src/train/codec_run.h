@@ -10,6 +10,8 @@
 
 #include "kpd/gradient/aggregate.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/train/federate.h"
 #include "train/checkpoint.h"
 

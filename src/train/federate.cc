@@ -9,7 +9,9 @@
 #include "kpd/base/hash.h"
 #include "kpd/base/limits.h"
 #include "kpd/gradient/codec.h"
+#include "kpd/gradient/codec_policy.h"
 #include "kpd/gradient/feedback.h"
+#include "kpd/gradient/stream_info.h"
 #include "train/codec_run.h"
 #include "train/remote.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "train/torch_tools.h"
 
 namespace kpd::train {

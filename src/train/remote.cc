@@ -7,6 +7,7 @@
 
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::train {
 namespace {

@@ -18,6 +18,7 @@
 #include <set>
 #include <thread>
 
+#include "kpd/gradient/stream_info.h"
 #include "kpd/train/federate.h"
 #include "train/codec_run.h"
 

@@ -2,7 +2,6 @@
 #include "weight/linear.h"
 
 #include <algorithm>
-#include <new>
 
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
@@ -10,24 +9,14 @@
 namespace kpd::weight {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
 
-void Workspace::Free::operator()(uint8_t* p) const { ::operator delete[](p, std::align_val_t{kAlignment}); }
-
 uint8_t* Workspace::bytes(size_t slot, size_t n) {
   if (slot >= buffers_.size()) buffers_.resize(slot + 1);
-  Buffer& buffer = buffers_[slot];
-  if (n > buffer.size || buffer.data == nullptr) {
-    const size_t size = round_up(std::max(n, buffer.size + buffer.size / 2), kAlignment);
-    buffer.data.reset();
-    buffer.data.reset(static_cast<uint8_t*>(::operator new[](size, std::align_val_t{kAlignment})));
-    buffer.size = size;
-  }
-  return buffer.data.get();
+  buffers_[slot].resize(std::max<size_t>(n, 1));  // never null
+  return buffers_[slot].data();
 }
 
 PreparedRows& Workspace::prepared(size_t step) {
@@ -83,9 +72,9 @@ uint64_t Linear::bytes() const {
 
 size_t Linear::step_of(const Transform& transform, size_t from) {
   for (size_t i = 0; i < steps_.size(); ++i) {
-    if (steps_[i].transform == transform && steps_[i].from == from) return i;
+    if (steps_[i].transform.value() == transform && steps_[i].from == from) return i;
   }
-  steps_.push_back({transform, from});
+  steps_.push_back({RowTransform(transform), from});
   return steps_.size() - 1;
 }
 
@@ -104,7 +93,7 @@ void Linear::plan() {
     chains_.push_back(chain);
     if (const auto output = matrices_[m]->output()) {
       whole_.push_back(m);
-      outputs_.push_back(*output);
+      outputs_.emplace_back(*output);
     }
   }
 }
@@ -115,12 +104,12 @@ const float* Linear::floats_of(size_t step, const float* x, Workspace& workspace
 
 void Linear::prepare(const float* x, size_t n_rows, Workspace& workspace, int n_threads) const {
   if (steps_.empty()) return;
-  for (size_t i = 0; i < steps_.size(); ++i) resize(steps_[i].transform, n_rows, workspace.prepared(i));
+  for (size_t i = 0; i < steps_.size(); ++i) steps_[i].transform.resize(n_rows, workspace.prepared(i));
   constexpr size_t kRows = 16;
   parallel_for((n_rows + kRows - 1) / kRows, n_rows <= kRows ? 1 : n_threads, [&](size_t task, int) {
     for (size_t i = 0; i < steps_.size(); ++i) {
-      weight::prepare(steps_[i].transform, floats_of(steps_[i].from, x, workspace), task * kRows,
-                      std::min(n_rows, (task + 1) * kRows), workspace.prepared(i));
+      steps_[i].transform.prepare(floats_of(steps_[i].from, x, workspace), task * kRows, std::min(n_rows, (task + 1) * kRows),
+                                  workspace.prepared(i));
     }
   });
 }
@@ -139,7 +128,7 @@ void Linear::finish(size_t n_rows, std::span<float* const> outs, int n_threads) 
   parallel_for(whole_.size() * n_rows, n_threads, [&](size_t task, int) {
     const size_t m = whole_[task / n_rows];
     float* row = outs[m] + task % n_rows * matrices_[m]->n_out();
-    transform_row(outputs_[task / n_rows], row);
+    outputs_[task / n_rows].apply(row, 1);
     add_bias(m, 1, 0, matrices_[m]->n_out(), row);
   });
 }

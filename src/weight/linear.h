@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kpd/base/memory.h"
 #include "kpd/weight/matrix.h"
 #include "weight/prepared.h"
 
@@ -23,14 +24,7 @@ class Workspace {
   PreparedRows& prepared(size_t step);
 
  private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
-  struct Buffer {
-    std::unique_ptr<uint8_t, Free> data;
-    size_t size = 0;
-  };
-  std::vector<Buffer> buffers_;
+  std::vector<AlignedBuffer<uint8_t>> buffers_;
   std::vector<std::unique_ptr<PreparedRows>> prepared_;
 };
 
@@ -55,7 +49,7 @@ class Linear {
   static constexpr size_t kInput = SIZE_MAX;  // instead of a step: the input itself
   // A transform of what the step `from` made; a step stands behind the one that it reads.
   struct Step {
-    Transform transform;
+    RowTransform transform;
     size_t from = kInput;
   };
   // What a matrix reads: the last steps of its chain that make floats and codes.
@@ -74,9 +68,9 @@ class Linear {
   std::vector<std::unique_ptr<Matrix>> matrices_;
   std::vector<std::vector<float>> biases_;
   std::vector<Step> steps_;
-  std::vector<Chain> chains_;       // of each matrix
-  std::vector<Transform> outputs_;  // of those in whole_
-  std::vector<size_t> whole_;       // matrices with an output transform
+  std::vector<Chain> chains_;          // of each matrix
+  std::vector<RowTransform> outputs_;  // of those in whole_
+  std::vector<size_t> whole_;          // matrices with an output transform
 };
 
 }  // namespace kpd::weight

@@ -1,50 +1,44 @@
-// weight: input and output transforms (kpd/weight/matrix.h). rotate() is the one place that knows how kRotate is computed.
+// weight: input and output transforms (kpd/weight/matrix.h).
 #include "weight/prepared.h"
 
 #include <algorithm>
-#include <span>
 
-#include "kpd/transform/hadamard.h"
+#include "kpd/transform/signs.h"
 
 namespace kpd::weight {
-namespace {
 
-constexpr int kRounds = 1;
-
-void rotate(float* row, size_t n, uint64_t seed, bool back) {
-  const transform::BlockKey key{seed, 0};
-  if (back) {
-    transform::rotate_inverse({row, n}, kRounds, key);
-  } else {
-    transform::rotate({row, n}, kRounds, key);
-  }
+RowTransform::RowTransform(const Transform& transform) : value_(transform) {
+  if (value_.kind == TransformKind::kRoundInt8) return;
+  rotation_.emplace(value_.size, 1, transform::Mixing::kWhole);
+  signs_.resize(rotation_->n_sign_words());
+  transform::fill_signs(*rotation_, {value_.seed, 0, 0}, signs_);
 }
 
-}  // namespace
-
-void resize(const Transform& transform, size_t n_rows, PreparedRows& rows) {
-  if (transform.kind == TransformKind::kRoundInt8) {
-    rows.codes.resize(n_rows, transform.size);
+void RowTransform::resize(size_t n_rows, PreparedRows& rows) const {
+  if (value_.kind == TransformKind::kRoundInt8) {
+    rows.codes.resize(n_rows, value_.size);
     rows.code_rows = rows.codes.rows();
   } else {
-    rows.floats.resize(std::max(rows.floats.size(), n_rows * transform.size));
+    rows.floats.resize(std::max(rows.floats.size(), n_rows * value_.size));
   }
 }
 
-void prepare(const Transform& transform, const float* x, size_t first, size_t last, PreparedRows& rows) {
-  if (transform.kind == TransformKind::kRoundInt8) {
-    kernels::quantize_rows(x, transform.size, first, last, rows.codes);
+void RowTransform::prepare(const float* x, size_t first, size_t last, PreparedRows& rows) const {
+  if (value_.kind == TransformKind::kRoundInt8) {
+    kernels::quantize_rows(x, value_.size, first, last, rows.codes);
     return;
   }
-  for (size_t r = first; r < last; ++r) {
-    float* row = rows.floats.data() + r * transform.size;
-    std::copy_n(x + r * transform.size, transform.size, row);
-    transform_row(transform, row);
-  }
+  float* to = rows.floats.data() + first * value_.size;
+  std::copy_n(x + first * value_.size, (last - first) * value_.size, to);
+  apply(to, last - first);
 }
 
-void transform_row(const Transform& transform, float* row) {
-  rotate(row, transform.size, transform.seed, transform.kind == TransformKind::kRotateBack);
+void RowTransform::apply(float* rows, size_t n_rows) const {
+  if (value_.kind == TransformKind::kRotateBack) {
+    rotation_->inverse(rows, n_rows, value_.size, signs_);
+  } else {
+    rotation_->forward(rows, n_rows, value_.size, signs_);
+  }
 }
 
 }  // namespace kpd::weight

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/int_product.h"
+#include "kpd/transform/rotation.h"
 #include "kpd/weight/matrix.h"
 
 namespace kpd::weight {
@@ -16,13 +19,27 @@ struct PreparedRows {
   kernels::Int8Rows code_rows;  // what it shows
 };
 
-// Room for n_rows rows.
-void resize(const Transform& transform, size_t n_rows, PreparedRows& rows);
+// A transform ready to run: a rotation has its signs. Immutable; thread-safe.
+class RowTransform {
+ public:
+  // Throws Error(kInvalidArgument) for a rotation of a length that there is not.
+  explicit RowTransform(const Transform& transform);
+  const Transform& value() const { return value_; }
 
-// Rows [first, last) of x [n_rows, transform.size]; threads may prepare different rows.
-void prepare(const Transform& transform, const float* x, size_t first, size_t last, PreparedRows& rows);
+  // Room for n_rows rows.
+  void resize(size_t n_rows, PreparedRows& rows) const;
+  // Rows [first, last) of x [n_rows, size]; threads may prepare different rows.
+  void prepare(const float* x, size_t first, size_t last, PreparedRows& rows) const;
+  // Rows [n_rows, size] in place; not kRoundInt8.
+  void apply(float* rows, size_t n_rows) const;
 
-// One row of transform.size values in place; not kRoundInt8.
-void transform_row(const Transform& transform, float* row);
+ private:
+  Transform value_;
+  std::optional<transform::Rotation> rotation_;
+  std::vector<uint32_t> signs_;
+};
+
+// One row by itself.
+inline void transform_row(const Transform& transform, float* row) { RowTransform(transform).apply(row, 1); }
 
 }  // namespace kpd::weight

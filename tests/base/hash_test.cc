@@ -1,4 +1,5 @@
 #include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/expect_error.h"
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
 
@@ -73,19 +74,17 @@ TEST(Elias, WriterStaysInItsBuffer) {
     EXPECT_NO_THROW({
       for (size_t k = 0; k < size; ++k) writer.put(0xab, 8);
     });
-    EXPECT_THROW(
-        {
-          for (int k = 0; k < 5; ++k) writer.put(1, 8);
-          writer.finish();
-        },
-        Error)
-        << size;
+    SCOPED_TRACE(size);
+    EXPECT_KPD_ERROR(kInvalidArgument, "bytes is full", {
+      for (int k = 0; k < 5; ++k) writer.put(1, 8);
+      writer.finish();
+    });
   }
   std::vector<uint8_t> bytes(8);
   BitWriter writer(bytes);
-  EXPECT_THROW(put_elias_omega(writer, 0), Error);
-  EXPECT_THROW(put_elias_gamma(writer, 0), Error);
-  EXPECT_THROW(elias_omega_bits(0), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "start at 1, not 0", put_elias_omega(writer, 0));
+  EXPECT_KPD_ERROR(kInvalidArgument, "start at 1, not 0", put_elias_gamma(writer, 0));
+  EXPECT_KPD_ERROR(kInvalidArgument, "start at 1, not 0", elias_omega_bits(0));
 }
 
 template <class Function>

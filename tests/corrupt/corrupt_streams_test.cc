@@ -12,6 +12,10 @@
 
 #include "base/expect_error.h"
 #include "corrupt/damages.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/decoder.h"
+#include "kpd/gradient/file_decoder.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

@@ -10,9 +10,12 @@
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/coding/rans.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/file_decoder.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/quant/gaussian_step.h"
 
 namespace kpd::gradient::testing {

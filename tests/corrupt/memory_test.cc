@@ -6,7 +6,9 @@
 #include "base/counted_new.h"
 #include "base/expect_error.h"
 #include "corrupt/damages.h"
+#include "kpd/base/crc32.h"
 #include "kpd/gradient/packets.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

@@ -13,8 +13,10 @@
 #include "gradient/round_trip.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/comm/inprocess.h"
 #include "kpd/gradient/aggregate.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/replaced_new.h"
 #include "gradient/round_trip.h"
 #include "kpd/base/error.h"
+#include "kpd/gradient/decoder.h"
 
 namespace {
 

@@ -12,6 +12,7 @@
 #include "gradient/round_trip.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/comm/inprocess.h"
 #include "kpd/gradient/aggregate.h"
 
@@ -274,8 +275,10 @@ TEST(Averaging, DitheredRoundsGoOnAfterAnError) {
 
 TEST(Averaging, AnotherSecretIsNamed) {
   auto group = comm::make_inprocess_group(2);
-  std::thread other(
-      [&] { EXPECT_THROW(Averager(*group[1], kManifest, Codec::parse("drive"), RunSecret::from_seed(2)), Error); });
+  std::thread other([&] {
+    EXPECT_KPD_ERROR(kMismatch, "another secret or seed",
+                     Averager(*group[1], kManifest, Codec::parse("drive"), RunSecret::from_seed(2)));
+  });
   EXPECT_KPD_ERROR(kMismatch, "rank 1 averages with another secret",
                    Averager(*group[0], kManifest, Codec::parse("drive"), RunSecret::from_seed(1)));
   other.join();
@@ -336,7 +339,7 @@ TEST(Averaging, AnAveragerThatFailedGoesNoFurther) {
       Averager averager(exchange, kManifest, Codec::parse("eden:bits=4"), RunSecret::from_seed(3), options);
       Model x = model_of(7), mean = model_of(0);
       x.tensors[0][exchange.rank() == 1 ? 5 : 6] = std::numeric_limits<float>::infinity();
-      EXPECT_THROW(averager.average(0, x.views(), mean.spans()), Error);
+      EXPECT_KPD_ERROR(kInvalidArgument, "not finite", averager.average(0, x.views(), mean.spans()));
       x = model_of(7);
       if (pattern == Pattern::kGather) {
         EXPECT_EQ(averager.average(1, x.views(), mean.spans()).has_mean, exchange.rank() == 0);

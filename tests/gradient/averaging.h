@@ -15,6 +15,7 @@
 
 #include "kpd/base/rng.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient::testing {
 

@@ -82,7 +82,8 @@ TEST(ErrorFeedback, NothingThatIsNotFiniteIsKept) {
   x[7] = std::numeric_limits<float>::quiet_NaN();
   const TensorView view{std::span<const float>(x)};
   std::vector<uint8_t> message(encoder.max_bytes());
-  EXPECT_THROW(encoder.encode_message(feedback.add({&view, 1}), {}, message), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "tensor 'x': element 7 is not finite",
+                   encoder.encode_message(feedback.add({&view, 1}), {}, message));
   for (const float e : feedback.error()) ASSERT_EQ(e, 0.0f);
   const uint64_t bytes = encoder.encode_message(feedback.add({&view, 1}, true), {}, message);
   feedback.keep(std::span(message).first(bytes), {});

@@ -2,6 +2,7 @@
 // whose codes are shorter than its flush.
 #include <gtest/gtest.h>
 
+#include "base/expect_error.h"
 #include "gradient/round_trip.h"
 #include "gradient/unbiased.h"
 
@@ -107,10 +108,10 @@ TEST(Limit, WithBitsKeepsTheOtherKeys) {
   EXPECT_EQ(Codec::parse("eden:code=entropy,bits=1,block=256").with_bits(.15).params(),
             Codec::parse("eden:code=entropy,bits=0.15,block=256").params());
   EXPECT_EQ(Codec::parse("eden").with_bits(8).text(), "eden:bits=8");
-  EXPECT_THROW(Codec::parse("drive").with_bits(1), Error);
-  EXPECT_THROW(Codec::parse("eden").with_bits(9), Error);
-  EXPECT_THROW(Codec::parse("qsgd").with_bits(1.5), Error);
-  EXPECT_THROW(Codec::parse("eden:code=entropy,dither=shared").with_bits(.5), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "has no key bits", Codec::parse("drive").with_bits(1));
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=9, expected", Codec::parse("eden").with_bits(9));
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=1.5, expected", Codec::parse("qsgd").with_bits(1.5));
+  EXPECT_KPD_ERROR(kInvalidArgument, "needs bits >= 1", Codec::parse("eden:code=entropy,dither=shared").with_bits(.5));
 }
 
 }  // namespace

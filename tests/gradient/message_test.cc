@@ -1,6 +1,9 @@
 // tests: the message layer: who may enter an average, many tensors, the size bound, reuse, threads, accumulation, declared
 // sizes.
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/file_decoder.h"
+#include "kpd/gradient/decoder.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +14,7 @@
 #include "base/expect_error.h"
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 
 namespace kpd::gradient {
 namespace {

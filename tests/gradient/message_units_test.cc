@@ -14,6 +14,9 @@
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/file_decoder.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/packets.h"
 #include "kpd/gradient/streaming.h"
 

@@ -11,6 +11,7 @@
 #include "gradient/peer_tools.h"
 #include "gradient/qsgd_fixed.h"
 #include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 
 namespace kpd::gradient {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "kpd/base/rng.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient::testing {
 

@@ -8,8 +8,10 @@
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/kpd_gradient.h"
+#include "kpd/gradient/stream_info.h"
 #include "kpd/gradient/streaming.h"
 
 namespace kpd::gradient {
@@ -79,7 +81,7 @@ TEST(Streaming, ChunksJoinedDecodeLikeTheMessage) {
       EXPECT_TRUE(incremental.done()) << spec << " " << portion;
       EXPECT_EQ(a.tensors, c.tensors) << spec << " " << portion;
     }
-    EXPECT_THROW(incremental.feed(stream), Error);
+    EXPECT_KPD_ERROR(kCorruptData, "bytes after the message's end", incremental.feed(stream));
   }
 }
 
@@ -96,7 +98,8 @@ TEST(Streaming, DamageAndForeignIdsAreRefused) {
     bad[at] ^= 0x10;
     decoder.begin(ids, 1, sum.spans);
     // A flipped length field of a stream or a MAC byte is caught by the checksum, all else earlier or there.
-    EXPECT_THROW(decoder.feed(bad), Error) << at;
+    SCOPED_TRACE(at);
+    EXPECT_KPD_ERROR(kCorruptData, "message: byte ", decoder.feed(bad));
   }
   MessageIds stale = ids;
   stale.round = 1;
@@ -187,8 +190,10 @@ TEST(RotatedSum, OtherRoundsAndOtherCodesAreRefused) {
   };
   const MessageIds first{1, 1, 0, 0, 1}, next{1, 2, 0, 0, 1};
   decoder.decode_rotated_add(encode("eden:bits=2,code=entropy,dither=shared", first), first, 1, sum.spans);
-  EXPECT_THROW(decoder.decode_rotated_add(encode("eden:bits=2,code=entropy,dither=shared", next), next, 1, sum.spans), Error);
-  EXPECT_THROW(decoder.decode_rotated_add(encode("eden:bits=2,code=entropy", first), first, 1, sum.spans), Error);
+  EXPECT_KPD_ERROR(kMismatch, "another rotation",
+                   decoder.decode_rotated_add(encode("eden:bits=2,code=entropy,dither=shared", next), next, 1, sum.spans));
+  EXPECT_KPD_ERROR(kUnsupported, "dither=shared",
+                   decoder.decode_rotated_add(encode("eden:bits=2,code=entropy", first), first, 1, sum.spans));
 }
 
 TEST(CApi, EncodesDecodesAndReports) {

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/expect_error.h"
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {
@@ -122,7 +123,7 @@ TEST(Synthetic, BadTextsAreRefused) {
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("did you mean 'lognormal'?"), std::string::npos) << e.what();
   }
-  EXPECT_THROW(SyntheticClients(spec_of("normal", 1.5), 10), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "correlation 1.5", SyntheticClients(spec_of("normal", 1.5), 10));
 }
 
 }  // namespace

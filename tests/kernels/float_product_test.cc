@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/expect_error.h"
 #include "kernels/isa_fixture.h"
 #include "kpd/base/error.h"
 
@@ -119,8 +120,8 @@ TEST_P(FloatProduct, PackedTilesEqualTheReference) {
 TEST(FloatProductPacking, SizesAreChecked) {
   std::vector<uint8_t> src(3 * 5 * 2), dst(16 * 5 * 2);
   pack_float_tiles(DType::kFloat16, src, 3, 5, 0, 1, dst);
-  EXPECT_THROW(pack_float_tiles(DType::kFloat16, src, 2, 5, 0, 1, dst), Error);
-  EXPECT_THROW(pack_float_tiles(DType::kFloat16, src, 3, 5, 0, 2, dst), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "packing 2 x 5 float16", pack_float_tiles(DType::kFloat16, src, 2, 5, 0, 1, dst));
+  EXPECT_KPD_ERROR(kInvalidArgument, "packing 3 x 5 float16", pack_float_tiles(DType::kFloat16, src, 3, 5, 0, 2, dst));
 }
 
 TEST_P(FloatProduct, InfiniteWeightsAreInfinite) {

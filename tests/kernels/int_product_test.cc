@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/expect_error.h"
 #include "kernels/isa_fixture.h"
 #include "kernels/weight_blocks.h"
 #include "kpd/base/error.h"
@@ -224,13 +225,13 @@ TEST(IntProductPacking, LayoutsAreNotMuchLargerThanTheFile) {
 TEST(IntProductPacking, SizesAreChecked) {
   EXPECT_EQ(packed_bytes(IntLayout::kQ4Min, 17, 64), 2u * 2 * 320);
   EXPECT_EQ(packed_bytes(IntLayout::kQ6K, 16, 256), 16u * 210);
-  EXPECT_THROW(tile_bytes(IntLayout::kQ4K, 128), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "expected a multiple of 256", tile_bytes(IntLayout::kQ4K, 128));
   EXPECT_FALSE(int_layout(BlockType::kBF16).has_value());
   std::vector<uint8_t> src(20 * 2), dst(packed_bytes(IntLayout::kQ4Min, 2, 32));
   pack_tiles(BlockType::kQ4_1, src, 2, 32, 0, 1, dst);
-  EXPECT_THROW(pack_tiles(BlockType::kQ4_1, src, 3, 32, 0, 1, dst), Error);
-  EXPECT_THROW(pack_tiles(BlockType::kQ4_1, src, 2, 32, 0, 2, dst), Error);
-  EXPECT_THROW(pack_tiles(BlockType::kBF16, src, 2, 32, 0, 1, dst), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "packing 3 x 32 Q4_1", pack_tiles(BlockType::kQ4_1, src, 3, 32, 0, 1, dst));
+  EXPECT_KPD_ERROR(kInvalidArgument, "packing 2 x 32 Q4_1", pack_tiles(BlockType::kQ4_1, src, 2, 32, 0, 2, dst));
+  EXPECT_KPD_ERROR(kUnsupported, "no integer product", pack_tiles(BlockType::kBF16, src, 2, 32, 0, 1, dst));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "base/expect_error.h"
 #include "kpd/base/bytes.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/base/rng.h"
 
 namespace kpd::llm {

@@ -7,6 +7,7 @@
 #include "io/temp_folder.h"
 #include "kpd/io/gguf.h"
 #include "kpd/llm/sampler.h"
+#include "kpd/llm/sampling_defaults.h"
 
 namespace kpd::llm {
 namespace {

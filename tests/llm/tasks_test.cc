@@ -1,6 +1,7 @@
 // Items of HellaSwag, PIQA and LAMBADA from their files, and how their endings are scored (tests/cli/llm_test.py compares with
 // lm-eval's convention).
 #include "kpd/llm/tasks.h"
+#include "kpd/llm/task_files.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 
 #include "kpd/llm/evaluate.h"
 #include "kpd/llm/tasks.h"
+#include "kpd/llm/task_files.h"
 
 namespace kpd::llm {
 namespace {

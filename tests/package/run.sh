@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# run.sh BUILD CMAKE: installs BUILD into a new folder, moves the installation (so that no path of it is baked in), and builds and runs the
-# foreign project in this folder against it. Then looks through all that CMake wrote there for a mention of the build folder or of
+# run.sh BUILD CMAKE [INSTALLED]: installs BUILD into a new folder, moves the installation (so that no path of it is baked in), and builds and
+# runs the foreign project in this folder against it; or against INSTALLED, e.g. an unpacked package. Then looks through all that CMake wrote there for a mention of the build folder or of
 # the sources: there is none, so the package outlives both.
 set -euo pipefail
-build=$(cd "${1:?usage: run.sh BUILD CMAKE}" && pwd -P)
-cmake=${2:?usage: run.sh BUILD CMAKE}
+build=$(cd "${1:?usage: run.sh BUILD CMAKE [INSTALLED]}" && pwd -P)
+cmake=${2:?usage: run.sh BUILD CMAKE [INSTALLED]}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 source_root=$(cd "$here/../.." && pwd -P)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$cmake" --install "$build" --prefix "$work/staged" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
-mv "$work/staged" "$work/installed"
+if [ $# -gt 2 ]; then
+  cp -r "$3" "$work/installed"
+else
+  "$cmake" --install "$build" --prefix "$work/staged" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+  mv "$work/staged" "$work/installed"
+fi
 cp -r "$here" "$work/project"
 
 components="core;io"

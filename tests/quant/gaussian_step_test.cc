@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/expect_error.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
@@ -51,15 +52,15 @@ TEST(GaussianStep, StepForBitsIsTheFinestWithin) {
     }
   }
   EXPECT_EQ(step_for_bits(20), kMinStepQ20);
-  EXPECT_THROW(step_for_bits(0.001), Error);
-  EXPECT_THROW(step_for_bits(0.001, true), Error);
-  EXPECT_THROW(step_for_bits(std::nan("")), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "as little as 0.001 bits", step_for_bits(0.001));
+  EXPECT_KPD_ERROR(kInvalidArgument, "with shared dither", step_for_bits(0.001, true));
+  EXPECT_KPD_ERROR(kInvalidArgument, "as little as nan", step_for_bits(std::nan("")));
 }
 
 TEST(GaussianStep, RefusesStepsOutsideItsRange) {
   for (uint32_t step : {0u, kMinStepQ20 - 1, kMaxStepQ20 + 1, 0xffffffffu}) {
-    EXPECT_THROW(GaussianStep(step, false), Error);
-    EXPECT_THROW(gaussian_step(step, true), Error);
+    EXPECT_KPD_ERROR(kInvalidArgument, "between 4096 and 8388608", GaussianStep(step, false));
+    EXPECT_KPD_ERROR(kInvalidArgument, "between 4096 and 8388608", gaussian_step(step, true));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/expect_error.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
@@ -81,8 +82,9 @@ TEST(LloydMax, FractionalAndSubBitLimits) {
 }
 
 TEST(LloydMax, RefusesRatesOutsideItsRange) {
-  for (int b : {-1, 0, 9, 64}) EXPECT_THROW(lloyd_max(b), Error) << b;
-  for (double b : {0.0, -1.0, 8.0001, std::nan("")}) EXPECT_THROW(fixed_rate_expected_q2(b), Error) << b;
+  for (int b : {-1, 0, 9, 64}) EXPECT_KPD_ERROR(kInvalidArgument, "1 to 8 bits", lloyd_max(b));
+  for (double b : {0.0, -1.0, 8.0001, std::nan("")})
+    EXPECT_KPD_ERROR(kInvalidArgument, "at most 8 bits", fixed_rate_expected_q2(b));
   EXPECT_NO_THROW(fixed_rate_expected_q2(8));
 }
 

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/expect_error.h"
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
 #include "kpd/quant/gaussian_step.h"
@@ -36,8 +37,8 @@ TEST(Sphere, PartialMeansAreTheIntegrals) {
   }
   // Two dimensions: Z = sqrt(2) cos(angle), E|Z| = 2 sqrt(2) / pi.
   EXPECT_NEAR(2 * sphere_partial_mean(2, 0, 9), 2 * std::sqrt(2.0) / M_PI, 1e-15);
-  EXPECT_THROW(sphere_partial_mean(1, 0, 1), Error);
-  EXPECT_THROW(sphere_moments({{0}, {1}}, 2), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "expected at least 2", sphere_partial_mean(1, 0, 1));
+  EXPECT_KPD_ERROR(kInvalidArgument, "expected at least 3", sphere_moments({{0}, {1}}, 2));
 }
 
 TEST(Sphere, LargeSpheresAreNormal) {

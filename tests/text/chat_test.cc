@@ -1,5 +1,6 @@
 // text: prompts of chat templates equal those of transformers.
 #include "kpd/text/chat.h"
+#include "kpd/text/thoughts.h"
 
 #include <gtest/gtest.h>
 

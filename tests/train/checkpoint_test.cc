@@ -6,9 +6,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/expect_error.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 
 namespace kpd::train {
 namespace {
@@ -126,7 +127,7 @@ TEST(Checkpoint, AnotherVersionIsUnsupported) {
 }
 
 TEST(Checkpoint, FilesAreWrittenWholeAndReadBack) {
-  const std::string path = (std::filesystem::path(testing::TempDir()) / "kpd_checkpoint_test.ckpt").string();
+  const std::string path = (std::filesystem::path(::testing::TempDir()) / "kpd_checkpoint_test.ckpt").string();
   write_checkpoint(path, example());
   EXPECT_EQ(serialise_checkpoint(read_checkpoint(path)), serialise_checkpoint(example()));
   std::filesystem::remove(path);
@@ -136,7 +137,7 @@ TEST(Checkpoint, FilesAreWrittenWholeAndReadBack) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kIo);
   }
-  EXPECT_THROW(write_checkpoint("/nonexistent/folder/file", example()), Error);
+  EXPECT_KPD_ERROR(kIo, "/nonexistent/folder/file", write_checkpoint("/nonexistent/folder/file", example()));
 }
 
 }  // namespace

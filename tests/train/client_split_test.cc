@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 
+#include "base/expect_error.h"
 #include "kpd/base/error.h"
 
 namespace kpd::train {
@@ -58,8 +59,8 @@ TEST(DirichletSplit, DependsOnTheSeedOnly) {
 
 TEST(DirichletSplit, RefusesMoreThanThereIs) {
   const auto labels = ten_classes(1000);
-  EXPECT_THROW(dirichlet_split(labels, 10, 6, 200, 0.3, 1), Error);
-  EXPECT_THROW(dirichlet_split(labels, 10, uint64_t{1} << 60, 16, 0.3, 1), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "examples need", dirichlet_split(labels, 10, 6, 200, 0.3, 1));
+  EXPECT_KPD_ERROR(kInvalidArgument, "examples need", dirichlet_split(labels, 10, uint64_t{1} << 60, 16, 0.3, 1));
   EXPECT_EQ(dirichlet_split(labels, 10, 5, 200, 0.3, 1).size(), 5u);
 }
 

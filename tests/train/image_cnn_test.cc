@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "base/expect_error.h"
 #include "kpd/base/error.h"
 #include "kpd/train/federate.h"
 #include "toy_images.h"
@@ -140,7 +141,7 @@ TEST(ImageCnn, TwoRoundsAndTwoMoreEqualFour) {
   options.seed = 1;
   options.threads = 2;
   const CodecResult straight = federate(*task, options).codecs[0];
-  options.checkpoint = testing::TempDir() + "kpd_image_cnn_test_" + std::to_string(getpid());
+  options.checkpoint = ::testing::TempDir() + "kpd_image_cnn_test_" + std::to_string(getpid());
   options.rounds = 2;
   federate(*task, options);
   options.rounds = 4;
@@ -155,15 +156,15 @@ TEST(ImageCnn, TwoRoundsAndTwoMoreEqualFour) {
 
 TEST(ImageCnn, RefusesDataThatDoesNotFit) {
   ImageData data = toy_data();
-  EXPECT_THROW(make_image_cnn("t", data, 5), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "with 5 classes", make_image_cnn("t", data, 5));
   data.test.labels.pop_back();
-  EXPECT_THROW(make_image_cnn("t", data), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "the same, non-zero number", make_image_cnn("t", data));
   data = toy_data();
   data.train.height = 14;
-  EXPECT_THROW(make_image_cnn("t", data), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "takes 28x28", make_image_cnn("t", data));
   data = toy_data();
   data.train = {28, 28, {}, {}};
-  EXPECT_THROW(make_image_cnn("t", data), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "the same, non-zero number", make_image_cnn("t", data));
 }
 
 }  // namespace

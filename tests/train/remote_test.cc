@@ -7,7 +7,7 @@
 
 #include "base/expect_error.h"
 #include "kpd/base/bytes.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 #include "kpd/comm/inprocess.h"
 #include "kpd/train/federate.h"
 #include "toy_task.h"

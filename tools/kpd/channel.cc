@@ -7,6 +7,7 @@
 #include "codec_options.h"
 #include "files.h"
 #include "kpd/base/rng.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/packets.h"
 
 namespace kpd::tool {

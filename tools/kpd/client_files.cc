@@ -11,6 +11,8 @@
 #include <fmt/ranges.h>
 
 #include "kpd/base/threads.h"
+#include "kpd/gradient/file_decoder.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::tool {
 namespace {

@@ -9,6 +9,8 @@
 
 #include "files.h"
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/stream_info.h"
+#include "kpd/gradient/file_decoder.h"
 
 namespace kpd::tool {
 

@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "files.h"
+#include "kpd/gradient/file_decoder.h"
 #include "progress.h"
 
 namespace kpd::tool {

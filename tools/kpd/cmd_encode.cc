@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "files.h"
 #include "kpd/base/cpu.h"
+#include "kpd/gradient/stream_info.h"
 #include "progress.h"
 #include "signals.h"
 

@@ -13,6 +13,7 @@
 #include "files.h"
 #include "inspect_model.h"
 #include "kpd/base/hash.h"
+#include "kpd/gradient/stream_info.h"
 #include "progress.h"
 #include "spec_text.h"
 

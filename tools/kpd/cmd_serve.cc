@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "kpd/base/error.h"
+#include "kpd/llm/sampling_defaults.h"
 #include "model_options.h"
 #include "say.h"
 #include "serve/access.h"

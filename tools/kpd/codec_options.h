@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kpd/gradient/codec.h"
+#include "kpd/gradient/codec_policy.h"
 #include "kpd/gradient/message.h"
 
 namespace kpd::tool {

@@ -9,6 +9,7 @@
 
 #include "files.h"
 #include "kpd/llm/tasks.h"
+#include "kpd/llm/task_files.h"
 #include "progress.h"
 #include "signals.h"
 #include "table.h"

@@ -15,15 +15,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "inspect_language.h"
 #include "kpd/base/error.h"
 #include "kpd/base/spec.h"
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/io/weights.h"
-#include "kpd/llm/model_description.h"
-#include "kpd/text/tokenizer.h"
 #include "kpd/quant/blocks.h"
-#include "model_options.h"
 
 namespace kpd::tool {
 namespace {
@@ -67,8 +65,6 @@ struct TypeTotal {
 
 struct Overview {
   std::string format;
-  std::optional<llm::ModelDescription> description;
-  std::string problem;  // why there is none
   std::map<std::string, TypeTotal> types;
   TypeTotal total;
 };
@@ -76,13 +72,6 @@ struct Overview {
 Overview overview(const io::Weights& weights) {
   Overview o;
   o.format = weights.gguf() ? "GGUF" : "safetensors";
-  // What no model of ours is can be looked at all the same.
-  try {
-    o.description = llm::describe_weights(weights);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnsupported) throw;
-    o.problem = error.what();
-  }
   for (const Shown& tensor : shown(weights)) {
     for (TypeTotal* total : {&o.types[tensor.type], &o.total}) {
       ++total->tensors;
@@ -93,39 +82,10 @@ Overview overview(const io::Weights& weights) {
   return o;
 }
 
-// The tokenizer, if the files have one.
-std::optional<text::Tokenizer> find_tokenizer(const std::string& path, const io::Weights& weights) {
-  std::error_code ignored;
-  const bool in_folder = fs::exists(fs::path(path) / "tokenizer.json", ignored);
-  const bool in_gguf = weights.gguf() && weights.gguf()->find("tokenizer.ggml.model") != nullptr;
-  if (!in_folder && !in_gguf) return std::nullopt;
-  return load_tokenizer(path, weights.gguf().get());
-}
-
-Json id_json(const text::Tokenizer& tokenizer, std::optional<text::TokenId> id) {
-  return id ? Json{{"id", *id}, {"token", std::string(tokenizer.token(*id))}} : Json();
-}
-
-Json description_json(const llm::ModelDescription& d) {
-  const llm::LayerDescription& layer = d.layers.front();  // all that kpd reads are alike
-  return {{"family", d.family},
-          {"n_layers", d.layers.size()},
-          {"d_model", d.d_model},
-          {"n_heads", layer.n_heads},
-          {"n_kv_heads", layer.n_kv_heads},
-          {"head_dim", layer.key_dim},
-          {"d_ff", layer.d_ff},
-          {"n_vocabulary", d.n_vocabulary},
-          {"context", d.max_context},
-          {"tied_head", d.tied_head},
-          {"rope", d.ropes.empty() ? "none" : llm::rope_kind_name(d.ropes[0].kind)}};
-}
-
-Json model_json(const std::string& path, const io::Weights& weights, const Overview& o,
-                const std::optional<text::Tokenizer>& tokenizer) {
+Json model_json(const std::string& path, const io::Weights& weights, const Overview& o, const LanguageFacts& language) {
   Json object = {{"model", path}, {"format", o.format}};
-  if (o.description) object.update(description_json(*o.description));
-  if (!o.problem.empty()) object["problem"] = o.problem;
+  object.update(language.description);
+  if (!language.problem.empty()) object["problem"] = language.problem;
   object["parameters"] = o.total.weights;
   object["bytes"] = o.total.bytes;
   object["bits_per_weight"] = bits_per_weight(o.total.bytes, o.total.weights);
@@ -133,15 +93,7 @@ Json model_json(const std::string& path, const io::Weights& weights, const Overv
   for (const auto& [name, t] : o.types) {
     object["types"].push_back({{"type", name}, {"tensors", t.tensors}, {"parameters", t.weights}, {"bytes", t.bytes}});
   }
-  object["tokenizer"] = nullptr;
-  if (tokenizer) {
-    object["tokenizer"] = {{"tokens", tokenizer->vocabulary_size()},
-                           {"bos", id_json(*tokenizer, tokenizer->bos())},
-                           {"eos", id_json(*tokenizer, tokenizer->eos())},
-                           {"adds_bos", tokenizer->adds_bos()},
-                           {"chat_template", !tokenizer->chat_template().empty()},
-                           {"notes", Json(std::vector<std::string>(tokenizer->notes().begin(), tokenizer->notes().end()))}};
-  }
+  object["tokenizer"] = language.tokenizer;
   object["tensors"] = Json::array();
   for (const Shown& tensor : shown(weights)) {
     object["tensors"].push_back(
@@ -150,32 +102,14 @@ Json model_json(const std::string& path, const io::Weights& weights, const Overv
   return object;
 }
 
-void print_model(const std::string& path, const io::Weights& weights, const Overview& o,
-                 const std::optional<text::Tokenizer>& tokenizer) {
+void print_model(const std::string& path, const io::Weights& weights, const Overview& o, const LanguageFacts& language) {
   constexpr double kMib = 1024.0 * 1024.0;
   fmt::print("{}: {}, {} tensors, {:.2f} M parameters, {:.2f} MiB, {:.3f} bits per weight\n", printable(path), o.format,
              o.total.tensors, static_cast<double>(o.total.weights) / 1e6, static_cast<double>(o.total.bytes) / kMib,
              bits_per_weight(o.total.bytes, o.total.weights));
-  if (o.description) {
-    const llm::ModelDescription& d = *o.description;
-    const llm::LayerDescription& layer = d.layers.front();
-    fmt::print("{}: {} layers, width {}, {} heads of {} ({} of keys and values), MLP {}, vocabulary {}{}\n", d.family,
-               d.layers.size(), d.d_model, layer.n_heads, layer.key_dim, layer.n_kv_heads, layer.d_ff, d.n_vocabulary,
-               d.tied_head ? ", head tied to the embedding" : "");
-    fmt::print("context {}, rope {}\n", d.max_context, d.ropes.empty() ? "none" : llm::rope_kind_name(d.ropes[0].kind));
-  }
-  if (!o.problem.empty()) fmt::print("kpd cannot run it: {}\n", printable(o.problem));
-  if (tokenizer) {
-    const auto token = [&](std::optional<text::TokenId> id) {
-      return id ? fmt::format("{} '{}'", *id, printable(std::string(tokenizer->token(*id)))) : std::string("none");
-    };
-    fmt::print("tokenizer of {} tokens, BOS {}{}, EOS {}, {}\n", tokenizer->vocabulary_size(), token(tokenizer->bos()),
-               tokenizer->adds_bos() ? " (put first)" : "", token(tokenizer->eos()),
-               tokenizer->chat_template().empty() ? "no chat template" : "a chat template");
-    for (const std::string& note : tokenizer->notes()) fmt::print("note: {}\n", note);
-  } else if (o.description) {
-    fmt::print("no tokenizer\n");
-  }
+  fmt::print("{}", language.description_text);
+  if (!language.problem.empty()) fmt::print("kpd cannot run it: {}\n", printable(language.problem));
+  fmt::print("{}", language.tokenizer_text);
   fmt::print("  {:<8} {:>8} {:>16} {:>16} {:>16}\n", "type", "tensors", "parameters", "bytes", "bits per weight");
   for (const auto& [name, t] : o.types) {
     fmt::print("  {:<8} {:>8} {:>16} {:>16} {:>16.3f}\n", name, t.tensors, t.weights, t.bytes,
@@ -338,11 +272,11 @@ namespace {
 int inspect(const io::Weights& weights, const std::string& path, const std::string& tensor, bool json) {
   if (!tensor.empty()) return inspect_tensor(weights, tensor, json);
   const Overview o = overview(weights);
-  const std::optional<text::Tokenizer> tokenizer = find_tokenizer(path, weights);
+  const LanguageFacts language = language_facts(path, weights);
   if (json) {
-    print(model_json(path, weights, o, tokenizer));
+    print(model_json(path, weights, o, language));
   } else {
-    print_model(path, weights, o, tokenizer);
+    print_model(path, weights, o, language);
   }
   return kExitOk;
 }

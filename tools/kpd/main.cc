@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "delegate.h"
+#include "help.h"
 #include "kpd/base/cpu.h"
 #include "kpd/base/spec.h"
 #include "kpd/base/version.h"
@@ -19,25 +20,6 @@
 
 namespace kpd::tool {
 namespace {
-
-constexpr const char* kAbout =
-    "kpd sends vectors that many machines hold (gradients, model updates) in 0.05 to 8 bits per number\n"
-    "instead of 32, and averages them within stated, measured bounds. It loads language models (GGUF files,\n"
-    "Hugging Face folders), evaluates them, generates text and serves them to OpenAI's clients, on CPUs.";
-
-std::string general_help() {
-  std::string text = str("Usage: kpd COMMAND [OPTIONS]\n\n", kAbout, "\n\nCommands:\n");
-  for (const Command& command : commands()) {
-    text += str("  ", command.name, std::string(12 - command.name.size(), ' '), command.summary, "\n");
-  }
-  text +=
-      "\nOptions:\n  --help      this text; `kpd COMMAND --help` explains a command\n  --version   the version\n"
-      "\nEnvironment:\n  KPD_ISA     the instruction set to use, e.g. scalar; an unknown name is answered with those of this "
-      "machine\n";
-  text += "\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 an input's content is wrong, 130 interrupted.\n";
-  text += "\nExample:\n  kpd mean --synthetic lognormal --dim 2^16 --clients 10 --trials 5 --codec eden:bits=1 --seed 1\n";
-  return text;
-}
 
 const Command& find_command(const std::string& name) {
   std::vector<std::string_view> names;
@@ -57,13 +39,8 @@ int print_text(const std::string& text) {
 
 int run_command(const Command& command, std::vector<std::string> args) {
   if (!command.program.empty()) run_instead(command.program, command.name, args);
-  CLI::App app(command.summary, str("kpd ", command.name));
-  app.set_help_flag("-h,--help", "this text");
-  app.get_formatter()->column_width(30);
-  std::string footer = "\nExample:";
-  for (const std::string& line : command.example) footer += str("\n  ", line);
-  app.footer(footer);
-  const std::function<int()> run = command.setup(app);
+  CLI::App app;
+  const std::function<int()> run = set_up(command, app);
   for (const std::string& arg : args) {
     if (arg == "--") break;
     if (arg == "--help" || arg == "-h") return print_text(app.help());
@@ -102,16 +79,22 @@ int exit_code(ErrorCode code) {
 }
 
 int run_help(const std::string& name) {
-  if (name == "help") return print_text(general_help());
+  if (name == "help") return print_text(general_help_text());
   arguments() = {"--help"};
   return run_command(find_command(name), arguments());
+}
+
+std::string version_text() {
+  std::string isas;
+  for (const std::string& isa : available_isas()) isas += str(isas.empty() ? "" : ", ", isa);
+  return str("kpd ", kVersion, "\ninstruction sets of this machine, best first: ", isas, "\n");
 }
 
 int run_program(const std::vector<std::string>& args) {
   if (args.empty()) usage("a command is missing; `kpd --help` lists them");
   const bool asks = args[0] == "--help" || args[0] == "-h" || args[0] == "help";
-  if (asks) return args.size() == 1 || args[1].starts_with("-") ? print_text(general_help()) : run_help(args[1]);
-  if (args[0] == "--version" || args[0] == "-V") return print_text(str("kpd ", kVersion, "\n"));
+  if (asks) return args.size() == 1 || args[1].starts_with("-") ? print_text(general_help_text()) : run_help(args[1]);
+  if (args[0] == "--version" || args[0] == "-V") return print_text(version_text());
   if (args[0].starts_with("-")) {
     constexpr std::string_view kNames[] = {"--help", "--version"};
     const std::string_view near = nearest_word(args[0], kNames);

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "kpd/llm/sampler.h"
+#include "kpd/llm/sampling_defaults.h"
 #include "model_options.h"
 
 namespace kpd::tool {

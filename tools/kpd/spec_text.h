@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kpd/gradient/codec.h"
+#include "kpd/gradient/codec_policy.h"
 
 namespace kpd::tool {
 

@@ -1,15 +1,12 @@
 // gradient: the table of methods and what a spec means on the wire.
 //
 // A codec is named by a spec (kpd/base/spec.h), e.g. "eden:bits=1" or "qsgd:bits=4,block=512". `kpd codecs` prints the table.
-// Tensors of one model may have codecs of their own, by name: a policy.
+// Tensors of one model may have codecs of their own, by name: codec_policy.h.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "kpd/base/spec.h"
@@ -99,20 +96,6 @@ class Codec {
   const MethodRow* row_;
 };
 
-// Which codec every tensor of a model gets, by its name. Tensors of fewer than 64 elements and of exact types travel as they
-// are whatever it says.
-struct CodecPolicy {
-  Codec base;                                          // of the tensors that no pattern names
-  std::vector<std::pair<std::string, Codec>> by_name;  // (pattern, codec), the first that matches counts
-
-  CodecPolicy() = default;
-  CodecPolicy(Codec codec) : base(std::move(codec)) {}  // NOLINT: implicit by design
-  // Of "PATTERN=SPEC" and at most one "SPEC" (without one: `fallback`), in this order of preference. In a pattern `*` stands
-  // for any characters, none too, and `?` for one byte; it holds no '=' and no ':'. Throws Error(kInvalidArgument).
-  static CodecPolicy parse(std::span<const std::string> texts, const Codec& fallback = Codec());
-  const Codec& of(std::string_view tensor_name) const;
-  std::string text() const;  // what parse() reads, with blanks between
-};
 // The least rate, on a grid of 1/20 bit (of whole bits for qsgd), at which this codec's limit_vnmse(n) is at most `vnmse`, by
 // bisection; with_bits() takes it. NaN if no rate is enough, or the method has no rate to choose or states no limit. All ranks
 // of a run get the same one. An entropy code takes some tens of milliseconds.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kpd/gradient/message.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient {
 

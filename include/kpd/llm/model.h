@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kpd/io/weights.h"
+#include "kpd/llm/checkpoint.h"
 #include "kpd/llm/kv_cache.h"
 #include "kpd/llm/model_description.h"
 #include "kpd/text/tokenizer.h"
@@ -63,7 +64,14 @@ const char* linear_site_name(LinearSite site);
 // Sees the input x [n_rows, n_in] of every linear group: calibration and pruning live on it.
 using Tap = std::function<void(size_t layer, LinearSite site, const float* x, size_t n_rows, size_t n_in)>;
 
+// The spec of a matrix's format, "" for the usual one.
+using WeightFormat = std::function<std::string(size_t layer, LinearSite site, size_t i)>;
+
 struct LoadOptions {
+  enum class Layers {
+    kAll,       // laid out when the model is loaded
+    kOnDemand,  // when they run: see Model::load_layer()
+  };
   Arithmetic arithmetic = Arithmetic::kFast;
   int n_threads = 0;  // <= 0: all
   Limits limits;
@@ -72,10 +80,11 @@ struct LoadOptions {
   std::function<void(std::vector<LayerDescription>&)> edit_layers{};
   // The format (kpd/weight/format.h) of matrix i of a layer's group, a spec; "": what the arithmetic calls for. May be empty.
   // Called by the loading thread, once for each matrix in the order of Tap, the head's with the number of layers.
-  std::function<std::string(size_t layer, LinearSite site, size_t i)> weight_format{};
+  WeightFormat weight_format{};
   // Called by the loading thread with the bytes of the file that the matrix just laid out has there; may be empty. What it
   // throws ends the loading.
   std::function<void(uint64_t bytes)> on_progress{};
+  Layers layers = Layers::kAll;
 };
 
 // Immutable but for its workspace and replace(): one forward pass at a time. Movable; one that was moved from can only be
@@ -86,6 +95,7 @@ class Model {
   // architecture, a missing tensor, a wrong shape.
   static Model load(const std::string& path, const LoadOptions& options = {});
   static Model load(io::Weights weights, const LoadOptions& options = {});  // opened already; options.limits are not asked
+  static Model load(Checkpoint checkpoint, const LoadOptions& options = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
@@ -117,6 +127,12 @@ class Model {
   void layer(size_t index, const BatchRows& rows, float* hidden, KvCache& cache);
   // logits [n_rows, n_vocabulary] of rows of hidden (final norm included).
   void head(const float* hidden, size_t n_rows, float* logits);
+
+  // Of a model with layers on demand: a layer is laid out when it runs and dropped behind it, unless it was loaded before; the
+  // head is laid out some rows at a time. Results are those of the whole model, bit for bit. Both throw Error(kInvalidArgument)
+  // for a layer that the model lacks, and for a model that holds all layers.
+  void load_layer(size_t index);
+  void drop_layer(size_t index);
 
   void set_tap(Tap tap);
   // Puts a matrix in the place of the i-th of a layer's group (of the head: layer = layers.size(), i = 0); its bias stays, and

@@ -20,7 +20,7 @@ namespace kpd::text {
 using TokenId = int32_t;
 inline constexpr TokenId kMaxVocabulary = 1 << 24;
 
-struct TokenizerParts;  // private: src/llm/tokenizer_parts.h
+struct TokenizerParts;  // private: src/text/tokenizer_parts.h
 
 struct EncodeOptions {
   bool add_special = true;    // what the tokenizer puts around a text by itself (BOS, EOS)
@@ -83,11 +83,9 @@ class Tokenizer {
   // What the file lacks or says wrongly, and what was taken instead: sentences for its user, none for most files.
   std::span<const std::string> notes() const;
 
-  // For the library's own files.
-  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
-  const TokenizerParts& parts() const { return *parts_; }
-
  private:
+  friend struct TokenizerAccess;  // the library's own files
+  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
   std::unique_ptr<const TokenizerParts> parts_;
 };
 

@@ -7,7 +7,9 @@
 
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
+#include "kpd/gradient/decoder.h"
+#include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {
 namespace {

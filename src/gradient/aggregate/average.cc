@@ -15,6 +15,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/spec.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "gradient/aggregate/shards.h"
 #include "kpd/gradient/aggregate.h"
+#include "kpd/gradient/decoder.h"
 #include "kpd/gradient/feedback.h"
 #include "kpd/gradient/streaming.h"
 

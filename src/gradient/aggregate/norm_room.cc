@@ -10,6 +10,7 @@
 #include "gradient/units.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/aggregator.h"
+#include "kpd/gradient/decoder.h"
 
 namespace kpd::gradient {
 namespace {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kpd/base/threads.h"
+#include "kpd/gradient/stream_info.h"
 #include "mean/mean.h"
 #include "progress.h"
 #include "spec_text.h"

@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "files.h"
 #include "kpd/base/threads.h"
+#include "kpd/gradient/decoder.h"
 #include "mean/mean.h"
 
 namespace kpd::tool {

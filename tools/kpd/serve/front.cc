@@ -15,18 +15,18 @@ HttpReply failure(int status, const std::string& text) {
   if (!text.empty()) return ApiError(status, text).reply();
   switch (status) {
     case 404:
-      return ApiError(404, "there is no such path; see /v1/models, /v1/completions, /v1/chat/completions").reply();
+      return ApiError(404, "no such path; see /v1/models, /v1/completions, /v1/chat/completions").reply();
     case 405:
-      return ApiError(405, "the path does not take this method").reply();
+      return ApiError(405, "method not allowed for this path").reply();
     default:
-      return ApiError(status, status < 500 ? "not a valid HTTP request" : "internal error").reply();
+      return ApiError(status, status < 500 ? "malformed HTTP request" : "internal error").reply();
   }
 }
 
 HttpHandler when_loaded(const Front& front, Handler handler, bool open = false) {
   return [&front, handler, open](const HttpRequest& http) {
     const Service* const service = front.service.load();
-    if (service == nullptr) return ApiError(503, "the model is being loaded", "", "loading").reply();
+    if (service == nullptr) return ApiError(503, "the model is still loading", "", "loading").reply();
     return guarded(*service, handler, open)(http);
   };
 }

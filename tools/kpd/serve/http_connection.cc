@@ -145,12 +145,12 @@ bool Connection::more(std::string& to, size_t at_most) {
     if (received_ > RequestReader::kFrameBytes) {
       held_ += static_cast<size_t>(n);
       receiving_ += static_cast<size_t>(n);
-      if (receiving_ > limits_.receiving_bytes) throw HttpError(503, "too much is being sent to this server at once");
+      if (receiving_ > limits_.receiving_bytes) throw HttpError(503, "too many request bytes in flight; try again later");
     }
     to.append(buffer, static_cast<size_t>(n));
     return true;
   }
-  if (is_cut()) throw HttpError(503, "too many connections wait for their clients; this one waited longest");
+  if (is_cut()) throw HttpError(503, "too many slow connections; this one waited longest");
   return false;
 }
 

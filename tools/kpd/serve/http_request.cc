@@ -50,18 +50,17 @@ bool parse_size(std::string_view text, int base, size_t& value) {
 void read_request_line(std::string_view text, RawRequest& request, bool& old) {
   const size_t first = text.find(' '), last = text.rfind(' ');
   if (first == std::string_view::npos || first == last || !is_token(text.substr(0, first)))
-    throw HttpError(400, "not a valid HTTP request");
+    throw HttpError(400, "malformed HTTP request");
   request.method = text.substr(0, first);
   request.target = text.substr(first + 1, last - first - 1);
   const std::string_view version = text.substr(last + 1);
   old = version == "HTTP/1.0";
   if (!old && version != "HTTP/1.1") throw HttpError(505, "expected HTTP/1.1");
   constexpr std::array<std::string_view, 7> kMethods{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
-  if (std::find(kMethods.begin(), kMethods.end(), request.method) == kMethods.end())
-    throw HttpError(405, "the method is unknown");
-  if (request.target.size() > RequestReader::kTargetBytes) throw HttpError(414, "the path is too long");
+  if (std::find(kMethods.begin(), kMethods.end(), request.method) == kMethods.end()) throw HttpError(405, "unknown method");
+  if (request.target.size() > RequestReader::kTargetBytes) throw HttpError(414, "request target is too long");
   if (request.target.empty() || has_control(request.target) || request.target.find_first_of(" \t") != std::string::npos)
-    throw HttpError(400, "not a valid path");
+    throw HttpError(400, "invalid request target");
 }
 
 // "GET http://host/path", as to a proxy: its authority counts, not the field Host (RFC 9112, 3.2.2).
@@ -89,7 +88,7 @@ RawRequest RequestReader::next() {
   Fields fields;
   read_fields(fields);
   in_head_ = false;
-  if (!old && fields.count("host") == 0) throw HttpError(400, "the field Host is missing");
+  if (!old && fields.count("host") == 0) throw HttpError(400, "missing Host header");
   if (old && fields.count("transfer-encoding") != 0) throw HttpError(400, "HTTP/1.0 has no Transfer-Encoding");
   request.host = fields["host"];
   request.origin = fields["origin"];
@@ -109,16 +108,16 @@ std::string RequestReader::line() {
     const size_t end = buffer_.find('\n', at_ + seen);
     seen = (end == std::string::npos ? buffer_.size() : end + 1) - at_;
     if (seen > frame_left_)
-      throw in_head_ ? HttpError(431, "the head of the request is too large") : HttpError(413, "the body is too large");
+      throw in_head_ ? HttpError(431, "request headers are too large") : HttpError(413, "request body is too large");
     if (end == std::string::npos) {
       fetch();
       continue;
     }
     frame_left_ -= seen;
-    if (seen < 2 || buffer_[end - 1] != '\r') throw HttpError(400, "a line does not end with CR LF");
+    if (seen < 2 || buffer_[end - 1] != '\r') throw HttpError(400, "header line does not end in CR LF");
     std::string text = buffer_.substr(at_, seen - 2);
     at_ = end + 1;
-    if (has_control(text)) throw HttpError(400, "a control character in the head of the request");
+    if (has_control(text)) throw HttpError(400, "control character in the request headers");
     return text;
   }
 }
@@ -128,7 +127,7 @@ void RequestReader::fetch() {
   at_ = 0;
   if (more_(buffer_, kReadBytes)) return;
   if (!begun_ && buffer_.find_first_not_of("\r\n") == std::string::npos) throw NoRequest();
-  throw HttpError(408, "the request did not arrive whole");
+  throw HttpError(408, "request timed out before it was complete");
 }
 
 void RequestReader::read_fields(Fields& fields) {
@@ -138,13 +137,13 @@ void RequestReader::read_fields(Fields& fields) {
     const size_t colon = text.find(':');
     // A space before the colon and a line that goes on with the field before are understood differently by others.
     if (colon == std::string::npos || !is_token(std::string_view(text).substr(0, colon)))
-      throw HttpError(400, "not a valid field in the head of the request");
+      throw HttpError(400, "malformed header");
     const std::string name = ascii_lower(std::string_view(text).substr(0, colon));
     if (std::find(kWanted.begin(), kWanted.end(), name) == kWanted.end()) continue;
     const std::string_view value = trim(std::string_view(text).substr(colon + 1));
     const auto [it, is_new] = fields.emplace(name, value);
     if (is_new) continue;
-    if (name != "connection") throw HttpError(400, "the field " + name + " is there twice");
+    if (name != "connection") throw HttpError(400, "duplicate header " + name);
     it->second.append(",").append(value);
   }
 }
@@ -156,19 +155,20 @@ void RequestReader::read_body(const Fields& fields, RawRequest& request) {
   };
   const std::string *encoding = get("content-encoding"), *transfer = get("transfer-encoding"), *length = get("content-length"),
                     *expect = get("expect");
-  if (transfer != nullptr && length != nullptr) throw HttpError(400, "Transfer-Encoding and Content-Length together");
+  if (transfer != nullptr && length != nullptr) throw HttpError(400, "both Transfer-Encoding and Content-Length are present");
   if (transfer != nullptr && ascii_lower(*transfer) != "chunked")
-    throw HttpError(400, "no Transfer-Encoding but chunked is known");
+    throw HttpError(400, "unsupported Transfer-Encoding; only chunked is supported");
   // What it unpacks to is not bounded by what arrives.
-  if (encoding != nullptr && ascii_lower(*encoding) != "identity")
-    throw HttpError(415, "bodies with a Content-Encoding are not taken");
+  if (encoding != nullptr && ascii_lower(*encoding) != "identity") throw HttpError(415, "Content-Encoding is not supported");
   size_t n = 0;
-  if (length != nullptr && !parse_size(*length, 10, n)) throw HttpError(400, "not a valid Content-Length");
-  if (n > body_bytes_) throw HttpError(413, "the body is too large");
+  if (length != nullptr && !parse_size(*length, 10, n)) throw HttpError(400, "invalid Content-Length");
+  if (n > body_bytes_) throw HttpError(413, "request body is too large");
   if (transfer == nullptr && n == 0) return;  // neither: there is no body (RFC 9112, 6.3)
-  if (request.method == "GET" || request.method == "HEAD") throw HttpError(400, "a " + request.method + " request has no body");
+  if (request.method == "GET" || request.method == "HEAD")
+    throw HttpError(400, "a " + request.method + " request must not have a body");
   if (expect != nullptr && !request.old) {
-    if (ascii_lower(*expect) != "100-continue") throw HttpError(417, "nothing but 100-continue can be expected");
+    if (ascii_lower(*expect) != "100-continue")
+      throw HttpError(417, "unsupported Expect header; only 100-continue is supported");
     if (!has_bytes()) go_on_();
   }
   if (transfer != nullptr) {
@@ -184,7 +184,7 @@ void RequestReader::take(size_t n, std::string& to) {
   to.append(buffer_, at_, held);
   at_ += held;
   while (to.size() < end) {
-    if (!more_(to, std::min(end - to.size(), kReadBytes))) throw HttpError(408, "the request did not arrive whole");
+    if (!more_(to, std::min(end - to.size(), kReadBytes))) throw HttpError(408, "request timed out before it was complete");
   }
 }
 
@@ -192,11 +192,11 @@ void RequestReader::read_chunks(std::string& body) {
   for (;;) {
     const std::string text = line();
     size_t n = 0;
-    if (!parse_size(trim(std::string_view(text).substr(0, text.find(';'))), 16, n)) throw HttpError(400, "not a valid chunk");
+    if (!parse_size(trim(std::string_view(text).substr(0, text.find(';'))), 16, n)) throw HttpError(400, "invalid chunk");
     if (n == 0) break;
-    if (n > body_bytes_ - body.size()) throw HttpError(413, "the body is too large");
+    if (n > body_bytes_ - body.size()) throw HttpError(413, "request body is too large");
     take(n, body);
-    if (!line().empty()) throw HttpError(400, "not a valid chunk");
+    if (!line().empty()) throw HttpError(400, "invalid chunk");
   }
   while (!line().empty()) {  // trailers
   }

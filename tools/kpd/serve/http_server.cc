@@ -56,10 +56,9 @@ class HttpServer::Implementation : public httplib::Server {
     if (const auto& refusal = connection->refusal()) return put(failure_(refusal->status(), refusal->what()), r);
     RawRequest& request = connection->request();
     if (request.method == "HEAD") r.set_header("Accept-Ranges", "none");  // the library would promise them
-    if (!is_ours(request.host)) return put(failure_(403, "the request calls this server by another name (--allowed-host)"), r);
+    if (!is_ours(request.host)) return put(failure_(403, "Host header does not name this server (see --allowed-host)"), r);
     if (is_foreign(request)) {
-      if (!is_allowed(request.origin))
-        return put(failure_(403, "requests of other sites' pages are refused (--cors-origin)"), r);
+      if (!is_allowed(request.origin)) return put(failure_(403, "cross-origin request rejected (see --cors-origin)"), r);
       allow(request, r);
       if (request.method == "OPTIONS") {
         connection->status = r.status = 204;
@@ -169,7 +168,7 @@ class HttpServer::Implementation : public httplib::Server {
     }
     if (reason.empty()) return;
     const std::lock_guard lock(mutex_);
-    failed_ = str("no connection can be taken any more: ", reason);
+    failed_ = str("cannot accept connections: ", reason);
   }
 
   // False: the connection ends.

@@ -34,7 +34,7 @@ struct HttpRecord {
   int status = 0;
   size_t bytes = 0;      // sent
   double seconds = 0;    // since its first byte
-  bool sent_all = true;  // false: the client has left, or takes nothing
+  bool sent_all = true;  // false: client closed the connection, or takes nothing
 };
 
 struct HttpLimits {

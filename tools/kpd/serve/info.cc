@@ -47,7 +47,7 @@ HttpReply serve_tokenize(const Service& service, const HttpRequest& http) {
   const bool add_special = fields.flag("add_special_tokens", fields.flag("add_special", prompt.has_value()));
   const bool parse_special = fields.flag("parse_special", true), with_pieces = fields.flag("with_pieces", false);
   fields.finish();
-  if (!prompt && !content) throw ApiError(400, "'prompt': expected a text", "prompt");
+  if (!prompt && !content) throw ApiError(400, "'prompt': expected a string", "prompt");
   const std::string& text = prompt ? *prompt : *content;
   check_text_fits(text.size(), service.scheduler.context(), "the text has", prompt ? "prompt" : "content");
   const auto tokens = service.tokenizer.encode(text, {add_special, parse_special});
@@ -112,25 +112,25 @@ HttpReply serve_metrics(const Service& service, const HttpRequest&) {
     reply.body += fmt::format("# HELP kpd_{0} {1}\n# TYPE kpd_{0} {2}\nkpd_{0} {3}\n", name, help, kind, value);
   };
   const auto n = [](uint64_t value) { return static_cast<double>(value); };
-  add("requests_total", "counter", "Answers asked for and taken up.", n(s.requests));
-  add("requests_refused_total", "counter", "Answers refused because the queue was full.", n(s.refused));
-  add("requests_finished_total", "counter", "Answers finished.", n(s.finished));
-  add("requests_cancelled_total", "counter", "Answers cancelled.", n(s.cancelled));
-  add("requests_failed_total", "counter", "Answers that failed.", n(s.failed));
-  add("prompt_tokens_total", "counter", "Tokens of prompts.", n(s.prompt_tokens));
-  add("prompt_tokens_cached_total", "counter", "Tokens of prompts that the cache held.", n(s.cached_tokens));
-  add("generated_tokens_total", "counter", "Tokens of answers.", n(s.tokens));
+  add("requests_total", "counter", "Requests accepted.", n(s.requests));
+  add("requests_refused_total", "counter", "Requests rejected because the queue was full.", n(s.refused));
+  add("requests_finished_total", "counter", "Requests finished.", n(s.finished));
+  add("requests_cancelled_total", "counter", "Requests cancelled.", n(s.cancelled));
+  add("requests_failed_total", "counter", "Requests that failed.", n(s.failed));
+  add("prompt_tokens_total", "counter", "Prompt tokens.", n(s.prompt_tokens));
+  add("prompt_tokens_cached_total", "counter", "Prompt tokens found in the cache.", n(s.cached_tokens));
+  add("generated_tokens_total", "counter", "Generated tokens.", n(s.tokens));
   add("steps_total", "counter", "Forward passes.", n(s.steps));
   add("step_tokens_total", "counter", "Tokens in all forward passes.", n(s.rows));
   add("busy_seconds_total", "counter", "Time in forward passes.", s.busy_seconds);
-  add("requests_active", "gauge", "Answers being computed.", n(s.active));
-  add("requests_waiting", "gauge", "Answers waiting.", n(s.waiting));
-  add("slots", "gauge", "Answers computed at once at most.", n(s.n_slots));
-  add("context_tokens", "gauge", "Tokens of a prompt and its answer at most.", n(s.context));
+  add("requests_active", "gauge", "Requests being computed.", n(s.active));
+  add("requests_waiting", "gauge", "Requests waiting.", n(s.waiting));
+  add("slots", "gauge", "Most requests computed at once.", n(s.n_slots));
+  add("context_tokens", "gauge", "Most tokens of a prompt and its completion.", n(s.context));
   add("model_bytes", "gauge", "Memory of the weights.", n(service.model_bytes));
   add("sequences_kept", "gauge", "Sequences kept for later requests beside those of the slots.", n(s.kept));
   add("cache_bytes", "gauge", "Memory of the cache of keys and values.", n(s.cache_bytes));
-  add("cache_capacity_bytes", "gauge", "The same when the cache is full.", n(s.cache_capacity_bytes));
+  add("cache_capacity_bytes", "gauge", "Memory of the cache when it is full.", n(s.cache_capacity_bytes));
   return reply;
 }
 
@@ -163,7 +163,7 @@ HttpHandler guarded(const Service& service, HttpReply (*handler)(const Service&,
   return [&service, handler, open](const HttpRequest& http) {
     try {
       if (!open && !authorized(service, http.authorization))
-        throw ApiError(401, "a key is needed: Authorization: Bearer KEY", "", "invalid_api_key");
+        throw ApiError(401, "missing or invalid API key; expected the header Authorization: Bearer KEY", "", "invalid_api_key");
       return handler(service, http);
     } catch (const ApiError& e) {
       return e.reply();

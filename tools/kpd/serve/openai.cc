@@ -7,6 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
+#include "kpd/text/thoughts.h"
 #include "serve/chat.h"
 #include "serve/logprobs.h"
 
@@ -52,15 +53,16 @@ class Answering {
   void submit(const std::string& client) {
     if (prompts_.size() * query_.n > service_.max_requests) {
       throw ApiError(400,
-                     str(prompts_.size(), " prompts with ", query_.n, " answers each, at most ", service_.max_requests,
-                         " answers fit in the queue"),
+                     str(prompts_.size(), " prompts with ", query_.n, " completions each, at most ", service_.max_requests,
+                         " completions fit in the queue"),
                      "prompt");
     }
     const size_t room = query_.max_tokens.value_or(1) > 0 ? 1 : 0, context = service_.scheduler.context();
     for (const Prompt& prompt : prompts_) {
       if (prompt.tokens.size() + room <= context) continue;
-      throw ApiError(400, str("the prompt has ", prompt.tokens.size(), " tokens, the context is ", context, " with the answer"),
-                     query_.chat ? "messages" : "prompt", "context_length_exceeded");
+      throw ApiError(
+          400, str("the prompt has ", prompt.tokens.size(), " tokens, the context of ", context, " has to hold the answer too"),
+          query_.chat ? "messages" : "prompt", "context_length_exceeded");
     }
     uint64_t seed = query_.has_seed || query_.sampling.temperature == 0 ? query_.sampling.seed : os_entropy();
     for (const Prompt& prompt : prompts_) {
@@ -93,7 +95,7 @@ class Answering {
 
   HttpReply whole() {
     while (!all_over()) {
-      if (gone_()) throw ApiError(499, "the client has left");
+      if (gone_()) throw ApiError(499, "client closed the connection");
       for (size_t i = 0; i < choices_.size(); ++i) listen(i, nullptr);
     }
     Json list = Json::array();
@@ -176,7 +178,7 @@ class Answering {
     Choice& c = choices_[index];
     if (c.over) return true;
     if (Clock::now() - last_news_ > patience_)
-      throw ApiError(504, str("the answer has stood still for ", service_.timeout_seconds, " s (--timeout)"), "", "timeout");
+      throw ApiError(504, str("no token for ", service_.timeout_seconds, " s (--timeout)"), "", "timeout");
     std::vector<llm::Piece> pieces;
     const std::chrono::milliseconds slice(std::max<size_t>(100 / choices_.size(), 1));
     c.over = !c.ticket->next(pieces, slice);
@@ -332,8 +334,7 @@ HttpReply run(const Service& service, const HttpRequest& http, TextQuery query, 
 HttpReply serve_completions(const Service& service, const HttpRequest& http) {
   const nlohmann::json body = parse_body(http.body);
   TextQuery query = read_query(body, false, service.sampling, service.scheduler.description().n_vocabulary);
-  if (query.stream && query.echo && query.logprobs)
-    throw ApiError(400, "a prompt's log-probabilities come whole: 'echo' and 'logprobs' without 'stream'", "stream");
+  if (query.stream && query.echo && query.logprobs) throw ApiError(400, "'echo' with 'logprobs' cannot be streamed", "stream");
   return run(service, http, std::move(query), read_prompts(body, service.tokenizer, service.scheduler.context()));
 }
 

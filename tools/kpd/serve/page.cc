@@ -233,7 +233,7 @@ $("text").onkeydown = event => {
 $("clear").onclick = () => { if (running) running.abort(); running = null; $("send").textContent = "Send"; messages = []; $("talk").textContent = ""; follow = true; keepUp(); $("text").focus(); };
 $("tune").onclick = () => { const open = $("settings").hidden; $("settings").hidden = !open; $("tune").setAttribute("aria-expanded", open); keepUp(); };
 (async () => {
-  while ((await fetch("/health")).status === 503) { $("figures").textContent = "the model is being loaded"; await sleep(1000); }
+  while ((await fetch("/health")).status === 503) { $("figures").textContent = "the model is still loading"; await sleep(1000); }
   const list = await (await ask("/v1/models")).json();
   if (!list.data) return;
   $("model").textContent = document.title = list.data[0].id;

@@ -112,7 +112,7 @@ void read_stop(Fields& fields, TextQuery& q) {
   const nlohmann::json* stop = fields.get("stop");
   if (stop == nullptr) return;
   const nlohmann::json list = stop->is_string() ? nlohmann::json::array({*stop}) : *stop;
-  const std::string expected = str("a text, or at most ", kMaxStops, " texts of at most ", kMaxStopBytes, " bytes");
+  const std::string expected = str("a string, or at most ", kMaxStops, " strings of at most ", kMaxStopBytes, " bytes");
   if (!list.is_array() || list.size() > kMaxStops) wrong("stop", expected);
   for (const nlohmann::json& text : list) {
     if (!text.is_string() || text.get_ref<const std::string&>().size() > kMaxStopBytes) wrong("stop", expected);
@@ -135,7 +135,7 @@ void read_logprobs(Fields& fields, TextQuery& q) {
   if (fields.flag("logprobs", false)) {
     q.logprobs = top.value_or(0);
   } else if (top.value_or(0) > 0) {
-    wrong("top_logprobs", "\"logprobs\": true beside it");
+    wrong("top_logprobs", "\"logprobs\": true with it");
   }
 }
 
@@ -181,10 +181,10 @@ void read_sampling(Fields& fields, size_t n_vocabulary, TextQuery& q) {
   read_logit_bias(fields, n_vocabulary, s);
   // How far back llama.cpp's penalties look; kpd's see everything.
   if (const nlohmann::json* last = fields.get("repeat_last_n"); last != nullptr && *last != -1 && s.repeat_penalty != 1)
-    throw ApiError(400, "the field 'repeat_last_n' is not supported", "repeat_last_n", "unsupported_parameter");
+    throw ApiError(400, "'repeat_last_n' is not supported", "repeat_last_n", "unsupported_parameter");
   const nlohmann::json* seed = fields.get("seed");
   if (seed == nullptr) return;
-  if (!seed->is_number_integer()) wrong("seed", "a whole number");
+  if (!seed->is_number_integer()) wrong("seed", "an integer");
   if (!seed->is_number_unsigned() && *seed == -1) return;  // "any", to users of llama.cpp
   q.has_seed = true;
   s.seed = seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>());
@@ -214,12 +214,12 @@ HttpReply json_reply(const Json& json) {
 
 nlohmann::json parse_body(const std::string& body) {
   const JsonShape shape = json_shape(body);
-  if (shape.depth > kMaxDepth) throw ApiError(400, str("the body is nested deeper than ", kMaxDepth, " levels"));
+  if (shape.depth > kMaxDepth) throw ApiError(400, str("request body is nested deeper than ", kMaxDepth, " levels"));
   if (shape.parts > kMaxJsonParts)
-    throw ApiError(400, str("the body has more than ", kMaxJsonParts, " names, texts, lists and objects"));
+    throw ApiError(400, str("request body has more than ", kMaxJsonParts, " strings, arrays and objects"));
   nlohmann::json parsed = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) throw ApiError(400, "the body is no JSON");
-  if (!parsed.is_object()) throw ApiError(400, "the body is no JSON object");
+  if (parsed.is_discarded()) throw ApiError(400, "request body is not valid JSON");
+  if (!parsed.is_object()) throw ApiError(400, "request body is not a JSON object");
   return parsed;
 }
 
@@ -248,7 +248,7 @@ std::optional<size_t> Fields::count(const std::string& name, size_t min, size_t 
   const nlohmann::json* value = get(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_unsigned() || value->get<uint64_t>() < min || value->get<uint64_t>() > max)
-    wrong(where_ + name, str("a whole number from ", min, " to ", max));
+    wrong(where_ + name, str("an integer from ", min, " to ", max));
   return value->get<size_t>();
 }
 
@@ -257,7 +257,7 @@ std::optional<size_t> Fields::count_or_all(const std::string& name, size_t max) 
   if (value == nullptr) return std::nullopt;
   if (value->is_number_integer() && value->get<int64_t>() == -1 && !value->is_number_unsigned()) return kAll;
   if (!value->is_number_unsigned() || value->get<uint64_t>() > max)
-    wrong(where_ + name, str("a whole number from 0 to ", max, ", or -1"));
+    wrong(where_ + name, str("an integer from 0 to ", max, ", or -1"));
   return value->get<size_t>();
 }
 
@@ -277,7 +277,7 @@ void Fields::finish(std::span<const Neutral> neutral) const {
     const auto it = std::find_if(neutral.begin(), neutral.end(), [&](const Neutral& f) { return name == f.name; });
     if (it == neutral.end()) throw ApiError(400, str("the field '", shown, "' is unknown"), shown, "unknown_parameter");
     if (std::find(it->values.begin(), it->values.end(), value) == it->values.end())
-      throw ApiError(400, str("the field '", shown, "' is not supported"), shown, "unsupported_parameter");
+      throw ApiError(400, str("'", shown, "' is not supported"), shown, "unsupported_parameter");
   }
 }
 
@@ -308,7 +308,7 @@ TextQuery read_query(const nlohmann::json& body, bool chat, const llm::SamplingO
   q.stream = fields.flag("stream", false);
   if (const nlohmann::json* options = fields.get("stream_options")) {
     if (!options->is_object()) wrong("stream_options", "an object");
-    if (!q.stream) wrong("stream_options", "\"stream\": true beside it");
+    if (!q.stream) wrong("stream_options", "\"stream\": true with it");
     Fields inner(*options, "stream_options.");
     q.include_usage = inner.flag("include_usage", false);
     for (const char* name : {"include_obfuscation", "continuous_usage_stats"})
@@ -337,7 +337,7 @@ std::vector<text::TokenId> read_tokens(const nlohmann::json& list, const std::st
   std::vector<text::TokenId> tokens;
   for (const nlohmann::json& token : list) {
     if (!token.is_number_unsigned() || token.get<uint64_t>() >= n_vocabulary)
-      wrong(name, str("token ids, whole numbers below ", n_vocabulary));
+      wrong(name, str("token ids, integers below ", n_vocabulary));
     tokens.push_back(token.get<text::TokenId>());
   }
   return tokens;
@@ -349,7 +349,7 @@ void check_text_fits(size_t bytes, size_t context, const char* what, const char*
 }
 
 std::vector<Prompt> read_prompts(const nlohmann::json& body, const text::Tokenizer& tokenizer, size_t context) {
-  const char* kExpected = "a text, a list of texts, a list of token ids or a list of such lists";
+  const char* kExpected = "a string, a list of strings, a list of token ids or a list of such lists";
   const auto it = body.find("prompt");
   if (it == body.end() || it->is_null()) wrong("prompt", kExpected);
   std::vector<Prompt> prompts;
@@ -391,12 +391,12 @@ std::string read_content(const nlohmann::json* content, const std::string& name)
   for (size_t i = 0; i < content->size(); ++i) {
     const nlohmann::json& part = (*content)[i];
     if (!part.is_object() || part.value("type", nlohmann::json()) != "text")
-      wrong(name, "text; pictures and sound are not supported");
+      wrong(name, "text; images and audio are not supported");
     Fields fields(part, str(name, "[", i, "]."));
     fields.get("type");
     fields.get("cache_control");  // there is nothing to be billed
     const auto text = fields.text("text");
-    if (!text) wrong(name, "a text in every part");
+    if (!text) wrong(name, "a string 'text' in every part");
     fields.finish();
     if (i > 0) joined += '\n';  // as vLLM joins them
     joined += *text;
