@@ -7,7 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
-#include "kpd/llm/sampler.h"
+#include "kpd/llm/sampling_defaults.h"
 #include "kpd/text/tokenizer.h"
 #include "kpd/text/tokenizer_export.h"
 #include "llm/family_files.h"
