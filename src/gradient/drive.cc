@@ -10,7 +10,7 @@
 
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/quant/sphere.h"
 
 namespace kpd::gradient {

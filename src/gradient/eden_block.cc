@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "gradient/eden.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/error.h"
 #include "kpd/coding/rans.h"
 #include "transform/rotation.h"

@@ -11,7 +11,7 @@
 
 #include "gradient/peers.h"
 #include "gradient/stochastic.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 
 namespace kpd::gradient {
 namespace {

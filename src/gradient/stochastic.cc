@@ -9,7 +9,7 @@
 #include <numbers>
 
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/exact_math.h"
 
 namespace kpd::gradient {

@@ -7,7 +7,7 @@
 
 #include "gradient/eden.h"
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 
 namespace kpd::gradient {
 
