@@ -36,7 +36,7 @@ fi
 
 # Gradients: what the examples of --help do.
 cd "$work"
-expect 0 "eden:bits=1" "$kpd" mean --synthetic lognormal --dim 2^14 --clients 4 --trials 2 --codec eden:bits=1 --seed 1 --out mean.npy
+expect 0 "eden:bits=1" "$kpd" mean --synthetic lognormal --dim 2^14 --clients 4 --codec eden:bits=1 --seed 1 --out mean.npy
 expect 0 "" "$kpd" encode mean.npy mean.kpdg --codec eden:bits=2 --seed 1
 expect 0 "eden:bits=2" "$kpd" inspect mean.kpdg
 expect 0 "" "$kpd" decode mean.kpdg back.npy
