@@ -100,7 +100,7 @@ TEST(Jinja, WhatIsNotRunMayBeAnything) {
 }
 
 TEST(Jinja, ATemplatesRefusalIsInItsWords) {
-  EXPECT_KPD_ERROR(kInvalidArgument, "the chat template refuses these messages: no ?tools?",
+  EXPECT_KPD_ERROR(kInvalidArgument, "the chat template rejected these messages: no ?tools?",
                    run("{{ raise_exception('no \ntools\n') }}"));
 }
 
