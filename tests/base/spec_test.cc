@@ -1,3 +1,4 @@
+// tests: the spec grammar: keys and values, where an error is said to be, the nearest name.
 #include "kpd/base/spec.h"
 
 #include <gtest/gtest.h>

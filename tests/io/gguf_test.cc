@@ -81,7 +81,7 @@ TEST(GgufParse, ReadsArrays) {
   EXPECT_EQ(std::get<std::vector<bool>>(*m.find("bool")), (std::vector<bool>{true, false, true}));
   EXPECT_TRUE(m.integers("none").empty());
   EXPECT_EQ(m.integers("i64"), (std::vector<int64_t>{INT64_MIN}));
-  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'u64' holds 18446744073709551615, expected an array of integers",
+  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'u64' holds 18446744073709551615, expected an array of signed 64-bit integers",
                    m.integers("u64"));
 }
 
@@ -96,7 +96,7 @@ TEST(GgufParse, AccessorsSayWhatIsWrong) {
   EXPECT_KPD_ERROR(kCorruptData, "key 'list' is an array of strings, expected a string", m.text("list"));
   EXPECT_KPD_ERROR(kCorruptData, "key 'text' is a string, expected an array of strings", m.texts("text"));
   EXPECT_KPD_ERROR(kCorruptData, "key 'yes' is a bool, expected an array of numbers", m.reals("yes"));
-  EXPECT_KPD_ERROR(kCorruptData, "key 'i8' is a signed number, expected an array of integers", m.integers("i8"));
+  EXPECT_KPD_ERROR(kCorruptData, "key 'i8' is a signed number, expected an array of signed 64-bit integers", m.integers("i8"));
 }
 
 TEST(GgufParse, ReadsTensors) {

@@ -1,3 +1,4 @@
+// tests: safetensors: every type, overlaps and gaps, hostile headers, what is written reads back.
 #include "kpd/io/safetensors.h"
 
 #include <array>
