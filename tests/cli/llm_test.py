@@ -8,8 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
+from processes import PATIENCE_S, until_working
 from run_cli_tests import run_cases
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
@@ -193,9 +193,9 @@ def case_eval_reports_what_it_has_on_interrupt(t):
     process = subprocess.Popen([t.program, "eval", str(GGUF), "--text", "long.txt", "--ctx", "64", "--json"], cwd=t.folder, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stderr.readline()  # the model is loaded
-    time.sleep(1.5)
+    until_working(process, signal.SIGINT, 1)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, (process.returncode, err)
     row = json.loads(out)
     assert row["windows"] >= 1 and row["ppl"] > 1, row
