@@ -13,6 +13,8 @@ MAX_COLUMNS = 200
 LONG = re.compile(r"_tables\.cc$|_golden\.inc$|^tests/golden/decode_gradient\.py$")
 # Kernels that have none yet; the list only gets shorter.
 WITHOUT_BENCHMARK = {"hadamard", "llm_ops", "matmul", "philox", "quantize", "sample", "uniform"}
+# Pages whose lines are not looked at: decisions and archived results, kept as they were; a format that is being written anew.
+UNTOUCHED = re.compile(r"^docs/design/|^docs/results/archive/|^docs/format/kv_cache\.md$")
 
 
 def sources(*suffixes):
@@ -65,8 +67,9 @@ def main():
     n_kernels = check_kernels(problems)
     pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     for path in pages:
-        if "archive" not in path.parts and "design" not in path.parts:  # dated and kept as they were
-            check_page(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"), problems)
+        where = str(path.relative_to(ROOT))
+        if not UNTOUCHED.search(where):
+            check_page(where, path.read_text(encoding="utf-8"), problems)
     print("\n".join(problems) or f"{n_files} files, {n_kernels} kernels and {len(pages)} pages are as CONTRIBUTING.md says")
     return 1 if problems else 0
 
