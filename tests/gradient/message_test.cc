@@ -209,8 +209,8 @@ TEST(Message, DamagedMetadataIsRefused) {
   };
   refused(6, 200, "a string of 200 bytes passes the end");  // the key's length
   refused(6, 14, "a string of 14 bytes passes the end");    // one byte more than there is
-  refused(6, 12, "the metadata ends within a pair");      // the key takes the value's place
-  refused(13, 4, "the metadata ends within a pair");      // a value one byte short leaves a rest
+  refused(6, 12, "the metadata ends within a pair");        // the key takes the value's place
+  refused(13, 4, "the metadata ends within a pair");        // a value one byte short leaves a rest
   refused(10, 0xff, "is not UTF-8");
 
   std::vector<uint8_t> twice = good;  // an empty one before it

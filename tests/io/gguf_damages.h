@@ -83,7 +83,8 @@ inline std::vector<GgufDamage> gguf_value_damages() {
   add("array_2_61_words", one().array("k", 10, uint64_t{1} << 61), kCorruptData, "items");
   add("array_of_texts_2_32", one().array("k", 8, uint64_t{1} << 32), kCorruptData, "4294967296 items");
   add("array_one_too_many", one().array("k", 0, 97), kCorruptData, "97 items");
-  add("array_text_beyond", one().array("k", 8, 2).text("a").number(uint64_t{1} << 20), kCorruptData, "a string of 1048576 bytes");
+  add("array_text_beyond", one().array("k", 8, 2).text("a").number(uint64_t{1} << 20), kCorruptData,
+      "a string of 1048576 bytes");
   GgufBytes twice(0, 2);
   twice.key("k", 0).number(uint8_t{1}).key("k", 0).number(uint8_t{1});
   add("key_twice", twice, kCorruptData, "byte 38: key 'k' is given twice");
