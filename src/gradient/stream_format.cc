@@ -87,23 +87,23 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
 }
 
 std::string read_text(ByteReader& r, uint64_t end) {
-  const uint32_t bytes = r.u32("length of a text");
-  if (bytes > end - r.offset()) r.corrupt("a text of ", bytes, " bytes passes the end ", end, " of the metadata");
+  const uint32_t bytes = r.u32("length of a string");
+  if (bytes > end - r.offset()) r.corrupt("a string of ", bytes, " bytes passes the end ", end, " of the metadata");
   const auto text = r.take(bytes, "text");
   std::string out(text.begin(), text.end());
-  if (!is_plain_utf8(out, true)) r.corrupt("a text of the metadata is not UTF-8");
+  if (!is_plain_utf8(out, true)) r.corrupt("a string of the metadata is not UTF-8");
   return out;
 }
 
 void read_metadata(ByteReader& r, uint64_t bytes, const Limits& limits, FileMetadata& metadata) {
   const uint64_t end = r.offset() + bytes;
   while (r.offset() < end) {
-    if (end - r.offset() < 8) r.corrupt("the metadata ends within a pair of texts");
+    if (end - r.offset() < 8) r.corrupt("the metadata ends within a pair of strings");
     if (metadata.size() == limits.max_tensors) {
-      r.throw_at(ErrorCode::kLimitExceeded, r.offset(), "metadata of more than ", limits.max_tensors, " pairs of texts");
+      r.throw_at(ErrorCode::kLimitExceeded, r.offset(), "metadata of more than ", limits.max_tensors, " pairs of strings");
     }
     std::string key = read_text(r, end);
-    if (end - r.offset() < 4) r.corrupt("the metadata ends within a pair of texts");
+    if (end - r.offset() < 4) r.corrupt("the metadata ends within a pair of strings");
     metadata.emplace_back(std::move(key), read_text(r, end));
   }
 }

@@ -108,7 +108,7 @@ class GgufParser {
 
   std::string_view text(const std::string& what) {
     const uint64_t at = reader_.offset(), n = reader_.u64(what);
-    if (n > reader_.remaining()) corrupt_at(at, str(what, ": a text of ", n, " bytes, ", reader_.remaining(), " left"));
+    if (n > reader_.remaining()) corrupt_at(at, str(what, ": a string of ", n, " bytes, ", reader_.remaining(), " left"));
     check_header_bytes(n, what);
     const auto bytes = reader_.take(n, what);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -201,7 +201,7 @@ class GgufParser {
     const GgufType type = value_type();
     const GgufKind kind = kind_of(type);
     if (kind == GgufKind::kArray) {
-      throw_at(ErrorCode::kUnsupported, type_at, value_name_, ": an array of arrays, expected numbers, bools or texts");
+      throw_at(ErrorCode::kUnsupported, type_at, value_name_, ": an array of arrays, expected numbers, bools or strings");
     }
     const uint64_t at = reader_.offset(), n = reader_.u64(value_name_), item_bytes = min_item_bytes(type);
     if (n > reader_.remaining() / item_bytes) {

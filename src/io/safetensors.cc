@@ -130,13 +130,13 @@ class HeaderEvents {
   }
   [[noreturn]] void unexpected(const std::string& what) const {
     const char* expected = state_ == State::kStart                 ? "an object"
-                           : state_ == State::kTop && in_metadata_ ? "an object of texts for __metadata__"
+                           : state_ == State::kTop && in_metadata_ ? "an object of strings for __metadata__"
                            : state_ == State::kTop                 ? "an object with dtype, shape and data_offsets"
                            : state_ == State::kMetadata            ? "text"
                            : state_ == State::kShape               ? "dimensions of 0 or more"
                            : state_ == State::kOffsets             ? "two offsets of 0 or more"
                            : field_ == Field::kDtype               ? "the name of a type"
-                                                                   : "an array of whole numbers";
+                                                                   : "an array of integers";
     corrupt(str(what, " in the header, expected ", expected));
   }
 

@@ -1,3 +1,4 @@
+// tests: the checked reader and writer: values read back, what a short read says, lengths that would wrap.
 #include "kpd/base/bytes.h"
 
 #include <gtest/gtest.h>

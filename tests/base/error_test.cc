@@ -1,3 +1,4 @@
+// tests: the one exception type: its code, its text, numbers in texts.
 #include "kpd/base/error.h"
 
 #include <gtest/gtest.h>

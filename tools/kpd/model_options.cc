@@ -52,7 +52,7 @@ std::string ModelArgs::model() const {
 
 void ModelOptions::add_arithmetic(CLI::App& app, const char* otherwise) {
   add(app, "--arithmetic", arithmetic_text, "NAME",
-      fmt::format("exact: float activations, dequantized weights; fast: 8-bit activations, whole-number products (default {})",
+      fmt::format("exact: float activations, dequantized weights; fast: 8-bit activations, integer products (default {})",
                   otherwise));
 }
 
