@@ -113,7 +113,7 @@ TEST(LayersOnDemand, AreAskedForWhereTheyAre) {
 
 class Memory : public testing::TempFolder {
  protected:
-  static constexpr size_t kModel = 1024, kFf = 3072, kLayers = 4, kVocabulary = 4096;
+  static constexpr size_t kModel = 1024, kFf = 3072, kLayers = 3, kVocabulary = 4096;
 
   // Zeros that take no place on the disk.
   void write_model(size_t n_layers) const {
