@@ -142,6 +142,8 @@ io::Json new_config(const Checkpoint::Parts& from, BlockType type) {
   config["dtype"] = dtype_key(type);
   if (from.metadata != nullptr) {
     config.update(token_ids(*from.metadata));
+    // Some classes have one of their own, beyond a small vocabulary.
+    if (!config.contains("pad_token_id")) config["pad_token_id"] = nullptr;
     return config;
   }
   // Read before: it is an object, with a text_config where it has a text half.

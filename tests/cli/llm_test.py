@@ -138,7 +138,13 @@ USAGE = [
     (["eval", GGUF, "--task", "piqa", "--data", "x", "--text", TEXT], r"--text.*belong to perplexity"),
     (["eval", GGUF, "--text", TEXT, "--limit", "5"], r"--limit belongs to --task"),
     (["eval", GGUF, "--task", "lambada", "--data", "x", "--labels", "y"], r"--labels belongs to --task piqa"),
-    (["export", GGUF], r"--tokenizer DIR is required"),
+    (["export", GGUF], r"OUT is required: where to write, or --tokenizer DIR"),
+    (["export", GGUF, "out"], r"--to safetensors\|gguf is required"),
+    (["export", GGUF, "out", "--to", "safetensor"], r"--to.*safetensors"),
+    (["export", GGUF, "out.gguf", "--dtype", "f8"], r"--dtype.*f32"),
+    (["export", GGUF, "out", "--tokenizer", "x"], r"--tokenizer writes the tokenizer alone"),
+    (["export", GGUF, TEXT, "--to", "safetensors"], r"OUT .*LICENSE: is a file"),
+    (["export", FOLDER, FOLDER, "--to", "safetensors", "--force"], r"is MODEL, of which this would take the only copy"),
     (["export", GGUF, "--tokenizer", TEXT], r"--tokenizer .*LICENSE: is a file"),
     (["inspect", TEXT, "--tensor", "a"], r"--tensor belongs to .safetensors files and models"),
     (["inspect", GGUF, "--tensor", "token_embd.weigt"], r"did you mean 'token_embd\.weight'"),
@@ -418,6 +424,24 @@ def case_export_a_tokenizer(t):
     row = generate(t, "--chat", "--prompt", EXPECTED[3]["prompt"], "--max-tokens", "96", model="out")
     assert (row["text"], row["finish_reason"]) == (EXPECTED[3]["text"], "stop"), row
     t.run("export", FOLDER / "model.safetensors", "--tokenizer", "x", exit=3, err=r"no GGUF file")
+
+
+def case_export_a_model_both_ways(t):
+    prompt = ("--chat", "--prompt", EXPECTED[3]["prompt"], "--max-tokens", "96")
+    t.run("export", FOLDER, "m.gguf", out=r"m\.gguf: written, .* of tensors in BF16")
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", "--dtype", "f32", out=r"folder: written, .* of tensors in F32")
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} == {p.name for p in t.path("folder").iterdir()}
+    for model in ("m.gguf", "folder"):
+        row = generate(t, *prompt, model=model)
+        assert (row["text"], row["finish_reason"]) == (EXPECTED[3]["text"], "stop"), row
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", exit=2, err=r"folder: is there already; --force replaces it")
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", "--dtype", "f16", "--shard", "20kB", "--force")
+    assert t.path("folder/model.safetensors.index.json").exists() and not t.path("folder/model.safetensors").exists()
+    t.path("folder/notes.txt").write_text("mine")
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", "--force", exit=2, err=r"OUT: folder: holds 'notes\.txt'")
+    t.run("export", FOLDER, "/dev/full", "--to", "gguf", exit=1, err=r"no space left")
+    t.run("export", GOLDEN / "models/gemma2", "no.gguf", "--dtype", "f32", exit=3, err=r"GGUF's gemma2 has no key that says the scale of attention")
+    assert sorted(p.name for p in t.path(".").iterdir()) == ["folder", "m.gguf"], list(t.path(".").iterdir())
 
 
 def case_the_guides_example_is_the_one_that_is_compiled(t):
