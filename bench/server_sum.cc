@@ -4,7 +4,6 @@
 //
 //   build/bench/bench_server_sum [CLIENTS] [LOG2_DIM]
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kpd/base/clock.h"
 #include "kpd/base/rng.h"
 #include "kpd/gradient/aggregator.h"
 #include "kpd/gradient/message.h"
@@ -22,9 +22,9 @@ using namespace kpd::gradient;
 namespace {
 
 double seconds_of(const auto& fn) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = kpd::Clock::now();
   fn();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return kpd::seconds_since(start);
 }
 
 double median(std::vector<double> v) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <span>
 
+#include "kpd/base/clock.h"
 #include "kpd/base/memory.h"
 #include "kpd/base/threads.h"
 
@@ -18,7 +19,7 @@ namespace kpd::bench {
 // Of one thread its processor time, so that other programs on the machine count little; of more the wall clock.
 inline double seconds(int n_threads, const std::function<void()>& fn) {
   const auto now = [&] {
-    if (n_threads > 1) return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    if (n_threads > 1) return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
     timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;

@@ -2,9 +2,7 @@
 #include <iostream>
 #include <string_view>
 
-#include <kpd/base/error.h>
-#include <kpd/io/gguf.h>
-#include <kpd/llm/generate.h>
+#include <kpd/llm/llm.h>
 
 int main(int argc, char** argv) {
   using namespace kpd::llm;

@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The stable face of each pillar, and the C interface.
-STABLE = ("kpd/gradient/gradient.h", "kpd/gradient/kpd_gradient.h")
+STABLE = ("kpd/gradient/gradient.h", "kpd/gradient/kpd_gradient.h", "kpd/llm/llm.h")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror", "-fsyntax-only", f"-I{ROOT / 'include'}"]
 
 

@@ -24,10 +24,6 @@ uint64_t ByteReader::u64(std::string_view what) { return load_u64(take(8, what).
 float ByteReader::f32(std::string_view what) { return std::bit_cast<float>(u32(what)); }
 double ByteReader::f64(std::string_view what) { return std::bit_cast<double>(u64(what)); }
 
-void ByteReader::throw_at(int code, uint64_t offset, const std::string& text) const {
-  fail(static_cast<ErrorCode>(code), name_, ": byte ", base_offset_ + offset, ": ", text);
-}
-
 std::span<uint8_t> ByteWriter::reserve(size_t n) {
   if (n > dst_.size() - offset_) {
     fail(ErrorCode::kInvalidArgument, "output buffer: byte ", offset_, ": ", n, " bytes to write, ", dst_.size() - offset_,

@@ -7,9 +7,18 @@
 // or 1).
 #include "base/targets.h"
 
-#ifndef KPD_BEFORE_VARIANT
+// Where the compiler's own flags are the target (AArch64), there is nothing to tell it.
+#undef KPD_BEFORE_VARIANT
+#undef KPD_AFTER_VARIANT
+#ifdef HWY_TARGET_STR
 #define KPD_BEFORE_VARIANT() HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR KPD_VARIANT_STR) static_assert(true, "a semicolon follows")
 #define KPD_AFTER_VARIANT() HWY_POP_ATTRIBUTES static_assert(true, "a semicolon follows")
+#else
+#define KPD_BEFORE_VARIANT() static_assert(true, "a semicolon follows")
+#define KPD_AFTER_VARIANT() static_assert(true, "a semicolon follows")
+#endif
+
+#ifndef KPD_VARIANT_VNNI
 #define KPD_VARIANT_VNNI 1
 #define KPD_VARIANT_VNNI_VBMI_GFNI 2
 #endif

@@ -115,7 +115,7 @@ int64_t Spec::integer(std::string_view key, int64_t fallback, int64_t min, int64
   const char* end = item->value.data() + item->value.size();
   const auto [ptr, error] = std::from_chars(item->value.data(), end, v);
   if (error != std::errc() || ptr != end || v < min || v > max) {
-    fail_at(item->position, str(key, "=", printable(item->value), ", expected a whole number from ", min, " to ", max));
+    fail_at(item->position, str(key, "=", printable(item->value), ", expected an integer from ", min, " to ", max));
   }
   return v;
 }

@@ -1,6 +1,7 @@
 // base: the thread pool behind parallel_for. One job at a time; whoever comes while it runs does its tasks itself, so no call
 // can wait for another and nested calls cannot deadlock. Nothing is allocated once the pool has as many threads as are asked
 // for.
+#include "kpd/base/clock.h"
 #include "kpd/base/threads.h"
 
 #include <sched.h>
@@ -42,13 +43,13 @@ template <class Done>
 void spin(const Done& done) {
   static const bool alone = hardware_threads() == 1;  // whoever is waited for needs this processor
   if (alone || done()) return;
-  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  const auto end = Clock::now() + kSpinTime;
   do {
     for (int i = 0; i < 32; ++i) {
       if (done()) return;
       relax();
     }
-  } while (std::chrono::steady_clock::now() < end);
+  } while (Clock::now() < end);
 }
 
 // All that callers and workers agree on is one word, so that a job begins and ends without a lock while its threads are awake:

@@ -1,7 +1,6 @@
 // comm: where an engine puts what arrived until receive() asks for it. Private; shared by all engines. Thread-safe.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kpd/base/clock.h"
 #include "kpd/comm/exchange.h"
 
 namespace kpd::comm {
@@ -39,7 +39,6 @@ class Inbox {
   Traffic traffic() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Peer {
     bool lost = false;
     bool held_back = false;   // a message of it is announced for which there was no room

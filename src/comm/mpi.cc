@@ -1,5 +1,6 @@
 // comm: the MPI engine (kpd/comm/mpi.h). One thread makes every MPI call. It moves messages with MPI_Isend and, since sizes are
 // not known before, MPI_Improbe and MPI_Imrecv; it polls, and sleeps a little when nothing moves.
+#include "kpd/base/clock.h"
 #include "kpd/comm/mpi.h"
 
 #define OMPI_SKIP_MPICXX 1
@@ -164,7 +165,7 @@ class Mpi final : public Exchange {
     }
     while (unsent() > 0 || busy() || goodbyes_ < size_ - 1) {
       if (!(send_step() | receive_step())) std::this_thread::sleep_for(std::chrono::microseconds(100));
-      if (broken_ || std::chrono::steady_clock::now() > deadline) return;
+      if (broken_ || Clock::now() > deadline) return;
     }
     finalizes_ = true;
   }

@@ -30,8 +30,7 @@ uint64_t read_varint(ByteReader& r, uint64_t at) {
     if (byte == 0 && shift > 0) break;
     return v;
   }
-  r.throw_at(static_cast<int>(ErrorCode::kCorruptData), at,
-             "the length of a run of tensors is not written in the fewest bytes");
+  r.throw_at(ErrorCode::kCorruptData, at, "the length of a run of tensors is not written in the fewest bytes");
 }
 
 // Fields that hold for every method; then those of its own.
@@ -61,7 +60,7 @@ WireParams read_record(ByteReader& r, size_t index) {
   try {
     check_record(p);
   } catch (const Error& e) {
-    r.throw_at(static_cast<int>(e.code()), at, str("codec ", index, ": ", e.what()));
+    r.throw_at(e.code(), at, "codec ", index, ": ", e.what());
   }
   return p;
 }
@@ -99,9 +98,7 @@ void read_codec_table(ByteReader& r, uint64_t tensors, CodecTable& table) {
   table.codecs.clear();
   table.runs.clear();
   const uint64_t at = r.offset();
-  const auto bad = [&](uint64_t where, const auto&... text) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), where, str(text...));
-  };
+  const auto bad = [&](uint64_t where, const auto&... text) { r.throw_at(ErrorCode::kCorruptData, where, text...); };
   const uint32_t n = r.u16("number of codecs");
   if (n == 0 && tensors > 0) bad(at, "no codec for ", tensors, " tensors");
   if (n > tensors || n > kMaxTableCodecs) {
@@ -136,7 +133,7 @@ void build_units(const ByteReader& r, uint64_t table_at, const Manifest& manifes
   try {
     units.build(manifest, table, codecs);
   } catch (const Error& e) {
-    r.throw_at(static_cast<int>(e.code()), table_at, e.what());
+    r.throw_at(e.code(), table_at, e.what());
   }
 }
 

@@ -11,7 +11,7 @@
 #include "gradient/block_rotation.h"
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/quant/sphere.h"
 
 namespace kpd::gradient {

@@ -8,8 +8,8 @@
 
 #include "gradient/scale_word.h"
 #include "gradient/segment_codec.h"
-#include "kernels/hadamard.h"
 #include "kernels/quantize.h"
+#include "kernels/sums.h"
 
 namespace kpd::gradient {
 

@@ -5,7 +5,7 @@
 
 #include "gradient/block_rotation.h"
 #include "gradient/eden.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/error.h"
 #include "kpd/coding/rans.h"
 

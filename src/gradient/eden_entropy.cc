@@ -13,6 +13,7 @@
 #include "gradient/eden_slices.h"
 #include "kernels/hadamard.h"
 #include "kernels/quantize.h"
+#include "kernels/sums.h"
 #include "kernels/uniform.h"
 #include "kpd/base/bytes.h"
 #include "kpd/coding/rans.h"

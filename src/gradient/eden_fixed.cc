@@ -8,8 +8,7 @@
 
 #include "gradient/eden.h"
 #include "gradient/eden_slices.h"
-#include "kernels/hadamard.h"
-#include "kernels/uniform.h"
+#include "kernels/sums.h"
 #include "kpd/base/bytes.h"
 #include "kpd/quant/lloyd_max.h"
 

@@ -9,7 +9,7 @@
 #include "gradient/allocate.h"
 #include "gradient/peers.h"
 #include "gradient/stream_format.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 

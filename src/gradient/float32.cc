@@ -7,7 +7,7 @@
 
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/dtype.h"
 
 namespace kpd::gradient {

@@ -12,7 +12,7 @@
 #include "gradient/block_rotation.h"
 #include "gradient/peers.h"
 #include "gradient/stochastic.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 
 namespace kpd::gradient {
 namespace {

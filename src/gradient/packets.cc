@@ -25,8 +25,7 @@ bool travels_whole(const WireParams& params) { return params.method == kFloat32I
 // Before anything is taken for scale words.
 void check_packetizable(const ByteReader& r, const Unit& unit) {
   if (travels_whole(unit.params) || unit.codec->slice_code() != nullptr) return;
-  r.throw_at(static_cast<int>(ErrorCode::kUnsupported), r.offset(),
-             "this method has no packetized form; eden without dither and allocate has");
+  r.throw_at(ErrorCode::kUnsupported, r.offset(), "this method has no packetized form; eden without dither and allocate has");
 }
 
 // A message may come from anywhere; read_codes() reads segments that decode.
@@ -35,7 +34,7 @@ void check_segment(const ByteReader& r, const SegmentCodec& codec, std::span<con
   try {
     codec.decoded_norm2(segment, shape, {}, scratch);
   } catch (const Error& e) {
-    r.throw_at(static_cast<int>(e.code()), static_cast<uint64_t>(segment.data() - message.data()), str("segment: ", e.what()));
+    r.throw_at(e.code(), static_cast<uint64_t>(segment.data() - message.data()), "segment: ", e.what());
   }
 }
 
@@ -224,8 +223,8 @@ uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, con
   const uint64_t at = r.offset();
   const uint32_t packets = r.u32("number of packets");
   if (packets > most_packets(total_codes) || (packets == 0) != (total_codes == 0)) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), at,
-               str(packets, " packets for ", total_codes, " codes, at most ", most_packets(total_codes), " are possible"));
+    r.throw_at(ErrorCode::kCorruptData, at, packets, " packets for ", total_codes, " codes, at most ",
+               most_packets(total_codes), " are possible");
   }
   if (r.remaining() != kChecksumBytes) r.corrupt("the tensors end here, expected the ", kChecksumBytes, "-byte checksum");
   return packets;

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 
 namespace kpd::gradient::peers {
 namespace {

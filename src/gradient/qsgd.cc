@@ -13,7 +13,7 @@
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
 #include "gradient/qsgd_fixed.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/coding/elias.h"
 
 namespace kpd::gradient {

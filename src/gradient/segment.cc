@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {

@@ -10,7 +10,7 @@
 
 #include "gradient/block_rotation.h"
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/exact_math.h"
 
 namespace kpd::gradient {

@@ -40,8 +40,7 @@ uint64_t checked_count(const ByteReader& r, const std::vector<uint64_t>& shape, 
   uint64_t count = 1;
   for (const uint64_t d : shape) {
     if (d != 0 && count > max / d)
-      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(),
-                 str("tensor ", printable(name), " has more than ", max, " elements"));
+      r.throw_at(ErrorCode::kLimitExceeded, r.offset(), "tensor ", printable(name), " has more than ", max, " elements");
     count *= d;
   }
   return count;
@@ -65,8 +64,8 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
     TensorInfo t;
     const uint16_t name_bytes = r.u16("length of a tensor name");
     if (name_bytes > limits.max_name_bytes) {
-      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset() - 2,
-                 str("name of tensor ", i, " has ", name_bytes, " bytes, the limit is ", limits.max_name_bytes));
+      r.throw_at(ErrorCode::kLimitExceeded, r.offset() - 2, "name of tensor ", i, " has ", name_bytes, " bytes, the limit is ",
+                 limits.max_name_bytes);
     }
     const auto name = r.take(name_bytes, "tensor name");
     t.name.assign(name.begin(), name.end());
@@ -77,8 +76,8 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
     t.dtype = static_cast<DType>(dtype);
     const uint8_t dims = r.u8("number of dimensions");
     if (dims > limits.max_dims) {
-      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset() - 1,
-                 str("tensor ", printable(t.name), " has ", dims, " dimensions, the limit is ", limits.max_dims));
+      r.throw_at(ErrorCode::kLimitExceeded, r.offset() - 1, "tensor ", printable(t.name), " has ", dims,
+                 " dimensions, the limit is ", limits.max_dims);
     }
     for (uint8_t d = 0; d < dims; ++d) t.shape.push_back(r.u64("dimension"));
     checked_count(r, t.shape, limits.max_elements, t.name);
@@ -88,24 +87,23 @@ Manifest read_manifest(ByteReader& r, uint32_t tensor_count, const Limits& limit
 }
 
 std::string read_text(ByteReader& r, uint64_t end) {
-  const uint32_t bytes = r.u32("length of a text");
-  if (bytes > end - r.offset()) r.corrupt("a text of ", bytes, " bytes passes the end ", end, " of the metadata");
+  const uint32_t bytes = r.u32("length of a string");
+  if (bytes > end - r.offset()) r.corrupt("a string of ", bytes, " bytes passes the end ", end, " of the metadata");
   const auto text = r.take(bytes, "text");
   std::string out(text.begin(), text.end());
-  if (!is_plain_utf8(out, true)) r.corrupt("a text of the metadata is not UTF-8");
+  if (!is_plain_utf8(out, true)) r.corrupt("a string of the metadata is not UTF-8");
   return out;
 }
 
 void read_metadata(ByteReader& r, uint64_t bytes, const Limits& limits, FileMetadata& metadata) {
   const uint64_t end = r.offset() + bytes;
   while (r.offset() < end) {
-    if (end - r.offset() < 8) r.corrupt("the metadata ends within a pair of texts");
+    if (end - r.offset() < 8) r.corrupt("the metadata ends within a pair of strings");
     if (metadata.size() == limits.max_tensors) {
-      r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(),
-                 str("metadata of more than ", limits.max_tensors, " pairs of texts"));
+      r.throw_at(ErrorCode::kLimitExceeded, r.offset(), "metadata of more than ", limits.max_tensors, " pairs of strings");
     }
     std::string key = read_text(r, end);
-    if (end - r.offset() < 4) r.corrupt("the metadata ends within a pair of texts");
+    if (end - r.offset() < 4) r.corrupt("the metadata ends within a pair of strings");
     metadata.emplace_back(std::move(key), read_text(r, end));
   }
 }
@@ -120,8 +118,8 @@ void read_extensions(ByteReader& r, uint64_t header_bytes, const Limits& limits,
     if (bytes > header_bytes - r.offset())
       r.corrupt("header extension of ", bytes, " bytes passes the header's end ", header_bytes);
     if ((type & kCriticalExtension) != 0) {
-      r.throw_at(static_cast<int>(ErrorCode::kUnsupported), r.offset() - kExtensionHeadBytes,
-                 str("critical extension ", type, " is not known to this version"));
+      r.throw_at(ErrorCode::kUnsupported, r.offset() - kExtensionHeadBytes, "critical extension ", type,
+                 " is not known to this version");
     }
     if (info.is_file && type == kMetadataExtension) {
       if (std::exchange(has_metadata, true)) r.corrupt("a second extension of metadata");
@@ -213,13 +211,13 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, bool control) 
   StreamInfo info;
   const auto magic = r.take(4, "magic 'KPDG'");
   if (!std::equal(magic.begin(), magic.end(), kMagic)) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 0, "not a kpd gradient stream: expected the magic bytes 'KPDG'");
+    r.throw_at(ErrorCode::kCorruptData, 0, "not a kpd gradient stream: expected the magic bytes 'KPDG'");
   }
   info.major = r.u8("major version");
   info.minor = r.u8("minor version");
   if (info.major != kFormatMajor) {
-    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), 4,
-               str("format version ", info.major, ".", info.minor, ", this program reads ", kFormatMajor, ".x"));
+    r.throw_at(ErrorCode::kUnsupported, 4, "format version ", info.major, ".", info.minor, ", this program reads ",
+               kFormatMajor, ".x");
   }
   const uint16_t flags = r.u16("header flags");
   info.is_file = (flags & kFlagMessage) == 0;
@@ -229,7 +227,7 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, bool control) 
     r.corrupt("unknown header flags ", flags);
   if (info.is_file && info.is_authenticated) r.corrupt("header flags ", flags, ": a file has no MAC field");
   if (((flags & kFlagPackets) != 0) != control) {
-    r.throw_at(static_cast<int>(ErrorCode::kUnsupported), 6,
+    r.throw_at(ErrorCode::kUnsupported, 6,
                control ? "not the control part of a packetized message"
                        : "the control part of a packetized message; it needs its packets");
   }
@@ -238,19 +236,17 @@ StreamInfo read_header_start(ByteReader& r, const Limits& limits, bool control) 
   info.total_bytes = r.u64("total length");
   const uint64_t fixed = info.is_file ? kFileHeaderBytes : kMessageHeaderBytes + (info.is_authenticated ? kMacBytes : 0);
   if (info.header_bytes < fixed) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8, str("header length ", info.header_bytes, " is too short"));
+    r.throw_at(ErrorCode::kCorruptData, 8, "header length ", info.header_bytes, " is too short");
   }
   if (info.header_bytes > limits.max_header_bytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 8,
-               str("a header of ", info.header_bytes, " bytes, the limit is ", limits.max_header_bytes));
+    r.throw_at(ErrorCode::kLimitExceeded, 8, "a header of ", info.header_bytes, " bytes, the limit is ",
+               limits.max_header_bytes);
   }
   if (info.n_tensors > limits.max_tensors) {
-    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), 12,
-               str(info.n_tensors, " tensors, the limit is ", limits.max_tensors));
+    r.throw_at(ErrorCode::kLimitExceeded, 12, info.n_tensors, " tensors, the limit is ", limits.max_tensors);
   }
   if (info.is_file && info.n_tensors > (info.header_bytes - fixed) / kLeastManifestEntry) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 12,
-               str(info.n_tensors, " tensors do not fit a header of ", info.header_bytes, " bytes"));
+    r.throw_at(ErrorCode::kCorruptData, 12, info.n_tensors, " tensors do not fit a header of ", info.header_bytes, " bytes");
   }
   return info;
 }
@@ -275,8 +271,7 @@ void read_header_rest(ByteReader& r, const Limits& limits, StreamInfo& info) {
     }
   }
   if (r.offset() > info.header_bytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8,
-               str("header length ", info.header_bytes, ", but the manifest ends at ", r.offset()));
+    r.throw_at(ErrorCode::kCorruptData, 8, "header length ", info.header_bytes, ", but the manifest ends at ", r.offset());
   }
   read_extensions(r, info.header_bytes, limits, info);
 }
@@ -284,17 +279,16 @@ void read_header_rest(ByteReader& r, const Limits& limits, StreamInfo& info) {
 StreamInfo read_header(ByteReader& r, std::span<const uint8_t> stream, const Limits& limits, bool control) {
   StreamInfo info = read_header_start(r, limits, control);
   if (info.is_streamed ? info.total_bytes != kUnknownLength : info.total_bytes != stream.size()) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 16,
-               str("the header says ", info.total_bytes, " bytes, there are ", stream.size()));
+    r.throw_at(ErrorCode::kCorruptData, 16, "the header says ", info.total_bytes, " bytes, there are ", stream.size());
   }
   info.total_bytes = stream.size();
   if (stream.size() < kChecksumBytes || info.header_bytes > stream.size() - kChecksumBytes) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), 8,
-               str("header length ", info.header_bytes, " does not fit a stream of ", stream.size(), " bytes"));
+    r.throw_at(ErrorCode::kCorruptData, 8, "header length ", info.header_bytes, " does not fit a stream of ", stream.size(),
+               " bytes");
   }
   const uint64_t body = stream.size() - kChecksumBytes;
   if (crc32(stream.first(body)) != load_u32(stream.data() + body)) {
-    r.throw_at(static_cast<int>(ErrorCode::kCorruptData), body, "checksum mismatch: the stream is damaged");
+    r.throw_at(ErrorCode::kCorruptData, body, "checksum mismatch: the stream is damaged");
   }
   read_header_rest(r, limits, info);
   return info;
@@ -382,8 +376,8 @@ void find_segments(ByteReader& r, const Unit& unit, const Limits& limits, std::v
   segments.clear();
   if (unit.count == 0) return;
   if (unit.count > limits.max_elements) {
-    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), r.offset(),
-               str("tensor ", unit.tensor, ": ", unit.count, " elements, the limit is ", limits.max_elements));
+    r.throw_at(ErrorCode::kLimitExceeded, r.offset(), "tensor ", unit.tensor, ": ", unit.count, " elements, the limit is ",
+               limits.max_elements);
   }
   // Elements as they are take their bytes and every other method at least 4 a block, so this also bounds the list before it
   // grows.

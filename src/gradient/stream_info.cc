@@ -15,8 +15,7 @@ void check_elements(const ByteReader& r, uint64_t at, const Manifest& manifest, 
       total += count;
       continue;
     }
-    r.throw_at(static_cast<int>(ErrorCode::kLimitExceeded), at,
-               str("more than ", limits.max_total_elements, " elements up to tensor ", i));
+    r.throw_at(ErrorCode::kLimitExceeded, at, "more than ", limits.max_total_elements, " elements up to tensor ", i);
   }
 }
 

@@ -164,7 +164,7 @@ void StreamDecoder::Impl::take_segment(std::span<const uint8_t> part) {
 
 void StreamDecoder::Impl::take_checksum(std::span<const uint8_t> part) {
   if (load_u32(part.data()) != crc)
-    fail(ErrorCode::kCorruptData, "message: byte ", offset, ": checksum mismatch: the message is damaged");
+    fail_at(ErrorCode::kCorruptData, "message", offset, "checksum mismatch: the message is damaged");
   if (announced_bytes != kUnknownLength && announced_bytes != offset + kChecksumBytes) {
     fail(ErrorCode::kCorruptData, "message: the header says ", announced_bytes, " bytes, it ended after ",
          offset + kChecksumBytes);
@@ -185,7 +185,7 @@ void StreamDecoder::Impl::take(std::span<const uint8_t> part) {
     case kChecksum:
       return take_checksum(part);
     default:
-      fail(ErrorCode::kCorruptData, "message: byte ", offset, ": bytes after the message's end");
+      fail_at(ErrorCode::kCorruptData, "message", offset, "bytes after the message's end");
   }
 }
 
@@ -218,9 +218,9 @@ void StreamDecoder::feed(std::span<const uint8_t> bytes) {
   Impl& m = *impl_;
   if (m.stage == Impl::kIdle) fail(ErrorCode::kInvalidArgument, "feed: no message was begun");
   if (m.stage == Impl::kDone && !bytes.empty())
-    fail(ErrorCode::kCorruptData, "message: byte ", m.offset, ": bytes after the message's end");
+    fail_at(ErrorCode::kCorruptData, "message", m.offset, "bytes after the message's end");
   while (!bytes.empty() || (m.needed == 0 && m.stage != Impl::kDone)) {
-    if (m.stage == Impl::kDone) fail(ErrorCode::kCorruptData, "message: byte ", m.offset, ": bytes after the message's end");
+    if (m.stage == Impl::kDone) fail_at(ErrorCode::kCorruptData, "message", m.offset, "bytes after the message's end");
     const uint64_t missing = m.needed - m.pending.size();
     const size_t n = static_cast<size_t>(std::min<uint64_t>(missing, bytes.size()));
     m.pending.insert(m.pending.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));

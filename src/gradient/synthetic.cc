@@ -116,7 +116,7 @@ SyntheticSpec SyntheticSpec::parse(std::string_view text) {
     const char* end = rest.data() + rest.size();
     const auto [ptr, error] = std::from_chars(rest.data() + (rest.empty() ? 0 : 1), end, spec.sparse_k);
     if (rest.size() < 2 || error != std::errc() || ptr != end || spec.sparse_k == 0) {
-      fail(ErrorCode::kInvalidArgument, "\"", text, "\": expected sparse:K with a whole number K of at least 1");
+      fail(ErrorCode::kInvalidArgument, "\"", text, "\": expected sparse:K with an integer K of at least 1");
     }
   } else if (spec.marginal == Marginal::kHalves || spec.marginal == Marginal::kBlocks) {
     spec.factors = parse_factors(rest.substr(rest.empty() ? 0 : 1), text);

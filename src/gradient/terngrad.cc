@@ -11,7 +11,7 @@
 
 #include "gradient/peer_tools.h"
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 
 namespace kpd::gradient {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "gradient/eden.h"
 #include "gradient/peers.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/gradient/stream_info.h"
 
 namespace kpd::gradient {

@@ -44,7 +44,7 @@ class GgufParser {
     if (version != 0 && (version & 0xffff) == 0) {
       throw_at(ErrorCode::kUnsupported, 4, "a big-endian file, expected little-endian; convert it with gguf-convert-endian");
     }
-    if (version != 2 && version != 3) throw_at(ErrorCode::kUnsupported, 4, str("GGUF version ", version, ", expected 2 or 3"));
+    if (version != 2 && version != 3) throw_at(ErrorCode::kUnsupported, 4, "GGUF version ", version, ", expected 2 or 3");
     result.version = version;
     n_tensors_ = count(kMinTensorBytes, "tensors");
     n_values_ = count(kMinPairBytes, "metadata values");
@@ -83,16 +83,17 @@ class GgufParser {
   }
 
  private:
-  [[noreturn]] void throw_at(ErrorCode code, uint64_t at, const std::string& text) const {
-    reader_.throw_at(static_cast<int>(code), at, text);
+  template <class... Args>
+  [[noreturn]] void throw_at(ErrorCode code, uint64_t at, const Args&... args) const {
+    reader_.throw_at(code, at, args...);
   }
   [[noreturn]] void corrupt_at(uint64_t at, const std::string& text) const { throw_at(ErrorCode::kCorruptData, at, text); }
 
   // Metadata and tensor table up to here, and n bytes more, are within the limit.
   void check_header_bytes(uint64_t n, std::string_view what) const {
     if (reader_.offset() > limits_.max_header_bytes || n > limits_.max_header_bytes - reader_.offset()) {
-      throw_at(ErrorCode::kLimitExceeded, reader_.offset(),
-               str(what, ": metadata and tensor table have more bytes than the limit of ", limits_.max_header_bytes));
+      throw_at(ErrorCode::kLimitExceeded, reader_.offset(), what,
+               ": metadata and tensor table have more bytes than the limit of ", limits_.max_header_bytes);
     }
   }
 
@@ -101,14 +102,13 @@ class GgufParser {
     if (n > reader_.remaining() / min_bytes) {
       corrupt_at(at, str(n, " ", what, ", ", reader_.remaining(), " bytes left, expected at least ", min_bytes, " bytes each"));
     }
-    if (n > limits_.max_tensors)
-      throw_at(ErrorCode::kLimitExceeded, at, str(n, " ", what, ", the limit is ", limits_.max_tensors));
+    if (n > limits_.max_tensors) throw_at(ErrorCode::kLimitExceeded, at, n, " ", what, ", the limit is ", limits_.max_tensors);
     return n;
   }
 
   std::string_view text(const std::string& what) {
     const uint64_t at = reader_.offset(), n = reader_.u64(what);
-    if (n > reader_.remaining()) corrupt_at(at, str(what, ": a text of ", n, " bytes, ", reader_.remaining(), " left"));
+    if (n > reader_.remaining()) corrupt_at(at, str(what, ": a string of ", n, " bytes, ", reader_.remaining(), " left"));
     check_header_bytes(n, what);
     const auto bytes = reader_.take(n, what);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -118,7 +118,7 @@ class GgufParser {
     const uint64_t at = reader_.offset();
     const std::string_view v = text(what);
     if (v.size() > limits_.max_name_bytes) {
-      throw_at(ErrorCode::kLimitExceeded, at, str(what, ": ", v.size(), " bytes, the limit is ", limits_.max_name_bytes));
+      throw_at(ErrorCode::kLimitExceeded, at, what, ": ", v.size(), " bytes, the limit is ", limits_.max_name_bytes);
     }
     return v;
   }
@@ -201,7 +201,7 @@ class GgufParser {
     const GgufType type = value_type();
     const GgufKind kind = kind_of(type);
     if (kind == GgufKind::kArray) {
-      throw_at(ErrorCode::kUnsupported, type_at, str(value_name_, ": an array of arrays, expected numbers, bools or texts"));
+      throw_at(ErrorCode::kUnsupported, type_at, value_name_, ": an array of arrays, expected numbers, bools or strings");
     }
     const uint64_t at = reader_.offset(), n = reader_.u64(value_name_), item_bytes = min_item_bytes(type);
     if (n > reader_.remaining() / item_bytes) {
@@ -247,7 +247,7 @@ class GgufParser {
     const uint32_t type = reader_.u32(where);
     const BlockTypeInfo* info = find_block_type(type);
     if (info == nullptr) {
-      throw_at(ErrorCode::kUnsupported, type_at, str(where, " is of ggml's type ", type, ", expected one of ", type_names()));
+      throw_at(ErrorCode::kUnsupported, type_at, where, " is of ggml's type ", type, ", expected one of ", type_names());
     }
     raw.entry.type = info->type;
     const uint64_t row = n_dims > 0 ? raw.entry.shape.back() : 1;

@@ -16,12 +16,12 @@ constexpr const char* kKinds[] = {"an unsigned number",
                                   "a signed number",
                                   "a real number",
                                   "a bool",
-                                  "a text",
+                                  "a string",
                                   "an array of unsigned numbers",
                                   "an array of signed numbers",
                                   "an array of real numbers",
                                   "an array of bools",
-                                  "an array of texts"};
+                                  "an array of strings"};
 static_assert(std::size(kKinds) == std::variant_size_v<GgufValue>);
 
 [[noreturn]] void wrong(const GgufMetadata& m, std::string_view key, const std::string& found, const char* expected) {
@@ -50,7 +50,7 @@ const GgufValue* GgufMetadata::find(std::string_view key) const {
 }
 
 uint64_t GgufMetadata::number(std::string_view key) const {
-  constexpr const char* kExpected = "a whole number of 0 or more";
+  constexpr const char* kExpected = "an integer of 0 or more";
   const GgufValue& v = get(*this, key, kExpected);
   if (const auto* n = std::get_if<int64_t>(&v)) {
     if (*n < 0) wrong(*this, key, str("is ", *n), kExpected);
@@ -69,10 +69,10 @@ double GgufMetadata::real(std::string_view key) const {
 
 bool GgufMetadata::boolean(std::string_view key) const { return get_as<bool>(*this, key, "a bool"); }
 
-const std::string& GgufMetadata::text(std::string_view key) const { return get_as<std::string>(*this, key, "a text"); }
+const std::string& GgufMetadata::text(std::string_view key) const { return get_as<std::string>(*this, key, "a string"); }
 
 const std::vector<std::string>& GgufMetadata::texts(std::string_view key) const {
-  return get_as<std::vector<std::string>>(*this, key, "an array of texts");
+  return get_as<std::vector<std::string>>(*this, key, "an array of strings");
 }
 
 std::vector<double> GgufMetadata::reals(std::string_view key) const {
@@ -84,7 +84,7 @@ std::vector<double> GgufMetadata::reals(std::string_view key) const {
 }
 
 std::vector<int64_t> GgufMetadata::integers(std::string_view key) const {
-  constexpr const char* kExpected = "an array of whole numbers of 64 bits and a sign";
+  constexpr const char* kExpected = "an array of signed 64-bit integers";
   const GgufValue& v = get(*this, key, kExpected);
   if (const auto* n = std::get_if<std::vector<uint64_t>>(&v)) {
     const auto large = std::find_if(n->begin(), n->end(), [](uint64_t x) { return !std::in_range<int64_t>(x); });

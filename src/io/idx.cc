@@ -26,13 +26,13 @@ uint64_t load_u32_big_endian(const uint8_t* p) {
 // Number of dimensions from the first four bytes.
 size_t check_fixed(std::span<const uint8_t> head, const std::string& file, const Limits& limits) {
   if (head[0] != 0 || head[1] != 0)
-    fail(ErrorCode::kCorruptData, file, ": byte 0: expected the two zero bytes that open an IDX file");
+    fail_at(ErrorCode::kCorruptData, file, 0, "expected the two zero bytes that open an IDX file");
   if (head[2] != kUnsignedByte) {
-    fail(ErrorCode::kUnsupported, file, ": byte 2: IDX element type ", head[2], ", expected 8 (unsigned bytes)");
+    fail_at(ErrorCode::kUnsupported, file, 2, "IDX element type ", head[2], ", expected 8 (unsigned bytes)");
   }
-  if (head[3] == 0) fail(ErrorCode::kCorruptData, file, ": byte 3: no dimensions, expected at least 1");
+  if (head[3] == 0) fail_at(ErrorCode::kCorruptData, file, 3, "no dimensions, expected at least 1");
   if (head[3] > limits.max_dims) {
-    fail(ErrorCode::kLimitExceeded, file, ": byte 3: ", head[3], " dimensions, the limit is ", limits.max_dims);
+    fail_at(ErrorCode::kLimitExceeded, file, 3, head[3], " dimensions, the limit is ", limits.max_dims);
   }
   return head[3];
 }
@@ -69,7 +69,7 @@ class Inflater {
   size_t offset() const { return consumed_ - stream_.avail_in; }
   template <class... Args>
   [[noreturn]] void corrupt(const Args&... args) const {
-    fail(ErrorCode::kCorruptData, file_, ": byte ", offset(), ": ", args...);
+    fail_at(ErrorCode::kCorruptData, file_, offset(), args...);
   }
 
   // Bytes produced: dst.size() unless the data ends.
@@ -118,8 +118,8 @@ IdxArray parse_gzip(std::span<const uint8_t> bytes, const std::string& file, con
   array.shape = read_shape(dims);
   const uint64_t count = element_count(array.shape, limits, file);
   if (count / kMaxInflateRatio > bytes.size()) {
-    fail(ErrorCode::kCorruptData, file, ": byte 0: dimensions of ", count, " bytes, more than ", bytes.size(),
-         " compressed bytes can hold");
+    fail_at(ErrorCode::kCorruptData, file, 0, "dimensions of ", count, " bytes, more than ", bytes.size(),
+            " compressed bytes can hold");
   }
   array.data.resize(count);
   inflater.read(array.data, "the elements");

@@ -21,7 +21,7 @@ Json parse_json(std::string_view text, const std::string& file) {
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
-    fail(ErrorCode::kCorruptData, file, ": byte ", e.byte > 0 ? e.byte - 1 : 0, ": not valid JSON here");
+    fail_at(ErrorCode::kCorruptData, file, e.byte > 0 ? e.byte - 1 : 0, "not valid JSON here");
   } catch (const Json::exception&) {
     fail(ErrorCode::kCorruptData, file, ": a number beyond what a double holds");
   }

@@ -63,7 +63,7 @@ class HeaderParser {
  private:
   template <class... Args>
   [[noreturn]] void corrupt_at(size_t pos, const Args&... args) const {
-    fail(ErrorCode::kCorruptData, name_, ": byte ", base_offset_ + pos, ": ", args...);
+    fail_at(ErrorCode::kCorruptData, name_, base_offset_ + pos, args...);
   }
 
   size_t skip_space() {
@@ -95,8 +95,8 @@ class HeaderParser {
   std::string descr() {
     skip_space();
     if (pos_ < text_.size() && text_[pos_] == '[') {
-      fail(ErrorCode::kUnsupported, name_, ": byte ", base_offset_ + pos_,
-           ": a structured array, expected one of numbers; save one field with .astype('<f4')");
+      fail_at(ErrorCode::kUnsupported, name_, base_offset_ + pos_,
+              "a structured array, expected one of numbers; save one field with .astype('<f4')");
     }
     return quoted();
   }
@@ -118,7 +118,7 @@ class HeaderParser {
     expect('(');
     while (!accept(')')) {
       if (dims.size() == limits_.max_dims) {
-        fail(ErrorCode::kLimitExceeded, name_, ": byte ", base_offset_ + pos_, ": more than ", limits_.max_dims, " dimensions");
+        fail_at(ErrorCode::kLimitExceeded, name_, base_offset_ + pos_, "more than ", limits_.max_dims, " dimensions");
       }
       dims.push_back(dimension());
       if (!accept(',')) {
@@ -201,13 +201,11 @@ NpyArray read_npy(std::span<const uint8_t> bytes, std::string_view name, const L
   const uint8_t major = reader.u8("version");
   const uint8_t minor = reader.u8("version");
   if (major < 1 || major > 3 || minor != 0) {
-    reader.throw_at(static_cast<int>(ErrorCode::kUnsupported), 6,
-                    str(".npy version ", major, ".", minor, ", expected 1.0, 2.0 or 3.0"));
+    reader.throw_at(ErrorCode::kUnsupported, 6, ".npy version ", major, ".", minor, ", expected 1.0, 2.0 or 3.0");
   }
   const uint64_t header_bytes = major == 1 ? reader.u16("header length") : reader.u32("header length");
   if (header_bytes > limits.max_header_bytes) {
-    fail(ErrorCode::kLimitExceeded, file, ": byte 8: header of ", header_bytes, " bytes, the limit is ",
-         limits.max_header_bytes);
+    fail_at(ErrorCode::kLimitExceeded, file, 8, "header of ", header_bytes, " bytes, the limit is ", limits.max_header_bytes);
   }
   const uint64_t header_at = reader.offset();
   const NpyHeader header = HeaderParser(reader.take(header_bytes, "header"), file, header_at, limits).parse();

@@ -114,8 +114,8 @@ class HeaderEvents {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
-    fail(ErrorCode::kCorruptData, file_, ": byte ", kLengthBytes + (position > 0 ? position - 1 : 0),
-         ": the header is not valid JSON here");
+    fail_at(ErrorCode::kCorruptData, file_, kLengthBytes + (position > 0 ? position - 1 : 0),
+            "the header is not valid JSON here");
   }
 
  private:
@@ -123,20 +123,20 @@ class HeaderEvents {
   enum class Field { kNone, kDtype, kShape, kOffsets };
 
   [[noreturn]] void corrupt(const std::string& text) const {
-    fail(ErrorCode::kCorruptData, file_, ": byte ", kLengthBytes + position_, ": ", text);
+    fail_at(ErrorCode::kCorruptData, file_, kLengthBytes + position_, text);
   }
   [[noreturn]] void limit(const std::string& text) const {
-    fail(ErrorCode::kLimitExceeded, file_, ": byte ", kLengthBytes + position_, ": ", text);
+    fail_at(ErrorCode::kLimitExceeded, file_, kLengthBytes + position_, text);
   }
   [[noreturn]] void unexpected(const std::string& what) const {
     const char* expected = state_ == State::kStart                 ? "an object"
-                           : state_ == State::kTop && in_metadata_ ? "an object of texts for __metadata__"
+                           : state_ == State::kTop && in_metadata_ ? "an object of strings for __metadata__"
                            : state_ == State::kTop                 ? "an object with dtype, shape and data_offsets"
                            : state_ == State::kMetadata            ? "text"
                            : state_ == State::kShape               ? "dimensions of 0 or more"
                            : state_ == State::kOffsets             ? "two offsets of 0 or more"
                            : field_ == Field::kDtype               ? "the name of a type"
-                                                                   : "an array of whole numbers";
+                                                                   : "an array of integers";
     corrupt(str(what, " in the header, expected ", expected));
   }
 
@@ -219,15 +219,14 @@ void check_coverage(const std::vector<RawEntry>& entries, uint64_t data_at, uint
   for (const size_t i : order) {
     const auto [begin, end] = std::pair(entries[i].offsets[0], entries[i].offsets[1]);
     if (begin != covered) {
-      fail(ErrorCode::kCorruptData, file, ": byte ", data_at + covered, ": tensor '", printable(entries[i].name),
-           "' begins at offset ", begin, ", expected ", covered,
-           begin < covered ? " (it overlaps another)" : " (bytes that belong to none)");
+      fail_at(ErrorCode::kCorruptData, file, data_at + covered, "tensor '", printable(entries[i].name), "' begins at offset ",
+              begin, ", expected ", covered, begin < covered ? " (it overlaps another)" : " (bytes that belong to none)");
     }
     covered = end;
   }
   if (covered != data_bytes) {
-    fail(ErrorCode::kCorruptData, file, ": byte ", data_at + covered, ": ", data_bytes - covered,
-         " bytes of data that belong to no tensor, expected the end");
+    fail_at(ErrorCode::kCorruptData, file, data_at + covered, data_bytes - covered,
+            " bytes of data that belong to no tensor, expected the end");
   }
 }
 
@@ -299,16 +298,14 @@ Header read_header(std::span<const uint8_t> bytes, std::string_view name, const 
   ByteReader reader(bytes, file);
   const uint64_t header_bytes = reader.u64("header length");
   if (header_bytes > reader.remaining()) {
-    reader.throw_at(static_cast<int>(ErrorCode::kCorruptData), 0,
-                    str("header of ", header_bytes, " bytes, ", reader.remaining(), " left (is this a .safetensors file?)"));
+    reader.throw_at(ErrorCode::kCorruptData, 0, "header of ", header_bytes, " bytes, ", reader.remaining(),
+                    " left (is this a .safetensors file?)");
   }
   if (header_bytes > limits.max_header_bytes) {
-    fail(ErrorCode::kLimitExceeded, file, ": byte 0: header of ", header_bytes, " bytes, the limit is ",
-         limits.max_header_bytes);
+    fail_at(ErrorCode::kLimitExceeded, file, 0, "header of ", header_bytes, " bytes, the limit is ", limits.max_header_bytes);
   }
   const auto header = reader.take(header_bytes, "header");
-  if (header.empty() || header[0] != '{')
-    reader.throw_at(static_cast<int>(ErrorCode::kCorruptData), kLengthBytes, "expected '{'");
+  if (header.empty() || header[0] != '{') reader.throw_at(ErrorCode::kCorruptData, kLengthBytes, "expected '{'");
 
   size_t position = 0;
   HeaderEvents events(file, limits, position);

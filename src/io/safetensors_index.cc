@@ -69,7 +69,7 @@ class IndexEvents {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
-    fail(ErrorCode::kCorruptData, file_, ": byte ", position > 0 ? position - 1 : 0, ": the index is not valid JSON here");
+    fail_at(ErrorCode::kCorruptData, file_, position > 0 ? position - 1 : 0, "the index is not valid JSON here");
   }
 
  private:
@@ -102,12 +102,8 @@ class IndexEvents {
     }
   }
 
-  [[noreturn]] void corrupt(const std::string& text) const {
-    fail(ErrorCode::kCorruptData, file_, ": byte ", position_, ": ", text);
-  }
-  [[noreturn]] void limit(const std::string& text) const {
-    fail(ErrorCode::kLimitExceeded, file_, ": byte ", position_, ": ", text);
-  }
+  [[noreturn]] void corrupt(const std::string& text) const { fail_at(ErrorCode::kCorruptData, file_, position_, text); }
+  [[noreturn]] void limit(const std::string& text) const { fail_at(ErrorCode::kLimitExceeded, file_, position_, text); }
   [[noreturn]] void unexpected(const char* what) const {
     corrupt(str(what, " in the index, expected ",
                 in_map()      ? "the name of a file"

@@ -44,20 +44,20 @@ TensorFormat detect(const std::string& path, std::span<const uint8_t> bytes) {
   const bool known = format_by_extension(path, format);
   if (looks_like_npy(bytes)) {
     if (known && format != TensorFormat::kNpy) {
-      fail(ErrorCode::kCorruptData, printable_path(path), ": byte 0: the content is .npy, expected .",
-           tensor_format_name(format), " from the file's name");
+      fail_at(ErrorCode::kCorruptData, printable_path(path), 0, "the content is .npy, expected .", tensor_format_name(format),
+              " from the file's name");
     }
     return TensorFormat::kNpy;
   }
   if (known) return format;
   if (looks_like_safetensors(bytes)) return TensorFormat::kSafetensors;
-  fail(ErrorCode::kUnsupported, printable_path(path), ": byte 0: neither name nor content is one of ", kKnown);
+  fail_at(ErrorCode::kUnsupported, printable_path(path), 0, "neither name nor content is one of ", kKnown);
 }
 
 TensorEntry parse_raw_f32(std::span<const uint8_t> bytes, const std::string& path, const Limits& limits) {
   if (bytes.size() % sizeof(float) != 0) {
-    fail(ErrorCode::kCorruptData, printable_path(path), ": byte ", bytes.size(),
-         ": the file ends, expected a multiple of 4 bytes (float32)");
+    fail_at(ErrorCode::kCorruptData, printable_path(path), bytes.size(),
+            "the file ends, expected a multiple of 4 bytes (float32)");
   }
   TensorEntry entry;
   entry.shape = {bytes.size() / sizeof(float)};

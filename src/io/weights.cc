@@ -84,7 +84,7 @@ void add_file(const std::string& path, const Limits& limits, Parts& parts) {
   if (looks_like_gguf(file.bytes())) {
     add_gguf(std::move(file), path, limits, parts);
   } else if (has_extension(path, ".gguf")) {
-    fail(ErrorCode::kCorruptData, printable_path(path), ": byte 0: expected the magic bytes of a GGUF file ('GGUF')");
+    fail_at(ErrorCode::kCorruptData, printable_path(path), 0, "expected the magic bytes of a GGUF file ('GGUF')");
   } else if (has_extension(path, ".safetensors") || looks_like_safetensors(file.bytes())) {
     add_safetensors(std::move(file), path, limits, parts);
   } else {

@@ -67,13 +67,14 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<Tag>> sign_mask(Tag, const uint32_t* sig
 #endif
 }
 
-// What is done to a vector at an edge of the transform: scale, then signs.
+// What is done to a vector at an edge of the transform: scale, then signs. No vectors here: a function that is passed one
+// returns with the upper halves of the registers in use, which slows whatever SSE code comes next.
 template <bool kSigns>
 struct Edge {
   const uint32_t* signs;
-  V scale;
+  float scale;
   HWY_INLINE V operator()(V v, size_t i, VU shifts) const {
-    v = hn::Mul(v, scale);
+    v = hn::Mul(v, hn::Set(D(), scale));
     if constexpr (kSigns) v = hn::BitCast(D(), hn::Xor(hn::BitCast(DU(), v), sign_mask(D(), signs, i, shifts)));
     return v;
   }
@@ -235,18 +236,16 @@ HWY_INLINE size_t leading_passes(float* y, size_t n, const float* src, const In&
 
 template <bool kAccumulate>
 HWY_INLINE void last_pass(float* y, size_t n, size_t h, const HadamardOut& out) {
-  const V scale = hn::Set(D(), out.scale);
   if (out.signs == nullptr) {
-    return strided_pass_radix(n / h, y, n, h, StoreEdge<Edge<false>, kAccumulate>{out.dst, {nullptr, scale}});
+    return strided_pass_radix(n / h, y, n, h, StoreEdge<Edge<false>, kAccumulate>{out.dst, {nullptr, out.scale}});
   }
-  strided_pass_radix(n / h, y, n, h, StoreEdge<Edge<true>, kAccumulate>{out.dst, {out.signs, scale}});
+  strided_pass_radix(n / h, y, n, h, StoreEdge<Edge<true>, kAccumulate>{out.dst, {out.signs, out.scale}});
 }
 
 // y = H in, or out; n >= 2 * kRadix * kLanes.
 HWY_INLINE void long_transform(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
-  const V scale = hn::Set(D(), in.scale);
-  const size_t h = in.signs == nullptr ? leading_passes(y, n, in.src, Edge<false>{nullptr, scale})
-                                       : leading_passes(y, n, in.src, Edge<true>{in.signs, scale});
+  const size_t h = in.signs == nullptr ? leading_passes(y, n, in.src, Edge<false>{nullptr, in.scale})
+                                       : leading_passes(y, n, in.src, Edge<true>{in.signs, in.scale});
   if (out == nullptr) {
     strided_pass_radix(n / h, y, n, h, Store{y});
   } else if (out->accumulate) {

@@ -22,7 +22,6 @@ namespace HWY_NAMESPACE {
 void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) { scalar::fwht(y, n, in, out); }
 void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) { scalar::flip_scale(in, n, dst, accumulate); }
 void MirrorButterfly(float* y, size_t n) { scalar::mirror_butterfly(y, n); }
-Magnitude MagnitudeOf(const float* x, size_t n) { return scalar::magnitude(x, n); }
 #else
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -73,50 +72,6 @@ void MirrorButterfly(float* y, size_t n) {
   }
 }
 
-Magnitude MagnitudeOf(const float* x, size_t n) {
-  const D d;
-  const DU du;
-  const hn::CappedTag<double, 8> dd;
-  const hn::Rebind<float, decltype(dd)> dh;  // half as many floats as one double vector holds
-  constexpr size_t kDoubles = hn::MaxLanes(dd);
-  constexpr size_t kSums = 16 / kDoubles;
-  using VD = hn::Vec<decltype(dd)>;
-  VD sums[kSums];
-  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
-  VU most = hn::Zero(du);
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    HWY_UNROLL(8)
-    for (size_t s = 0; s < kSums; ++s) {
-      const VD v = hn::PromoteTo(dd, hn::LoadU(dh, x + i + s * kDoubles));
-      sums[s] = hn::MulAdd(v, v, sums[s]);  // the square is exact
-    }
-    HWY_UNROLL(4)
-    for (size_t l = 0; l < 16; l += kLanes) {
-      const VU bits = hn::And(hn::BitCast(du, hn::LoadU(d, x + i + l)), hn::Set(du, 0x7fffffffu));
-      most = hn::BitCast(du, hn::Max(hn::BitCast(hn::RebindToSigned<DU>(), most), hn::BitCast(hn::RebindToSigned<DU>(), bits)));
-    }
-  }
-  double lanes[16];
-  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], dd, lanes + s * kDoubles);
-  uint32_t maxes[kLanes];
-  hn::StoreU(most, du, maxes);
-  uint32_t max_bits = 0;
-  for (size_t l = 0; l < kLanes; ++l) max_bits = maxes[l] > max_bits ? maxes[l] : max_bits;
-  for (; i < n; ++i) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, x + i, 4);
-    bits &= 0x7fffffffu;
-    max_bits = bits > max_bits ? bits : max_bits;
-    const double v = x[i];
-    lanes[i % 16] += v * v;
-  }
-  for (size_t step = 8; step > 0; step /= 2) {
-    for (size_t l = 0; l < step; ++l) lanes[l] += lanes[l + step];
-  }
-  return {max_bits, lanes[0]};
-}
-
 #endif  // KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
@@ -127,7 +82,6 @@ namespace kpd::kernels {
 HWY_EXPORT(Fwht);
 HWY_EXPORT(FlipScale);
 HWY_EXPORT(MirrorButterfly);
-HWY_EXPORT(MagnitudeOf);
 
 void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
   if (use_scalar_kernels()) return scalar::fwht(y, n, in, out);
@@ -142,11 +96,6 @@ void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
 void mirror_butterfly(float* y, size_t n) {
   if (use_scalar_kernels()) return scalar::mirror_butterfly(y, n);
   HWY_DYNAMIC_DISPATCH(MirrorButterfly)(y, n);
-}
-
-Magnitude magnitude(const float* x, size_t n) {
-  if (use_scalar_kernels()) return scalar::magnitude(x, n);
-  return HWY_DYNAMIC_DISPATCH(MagnitudeOf)(x, n);
 }
 }  // namespace kpd::kernels
 #endif

@@ -57,21 +57,11 @@ void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate = fa
 inline constexpr float kSqrtHalf = 0.70710678118654752440f;
 void mirror_butterfly(float* y, size_t n);
 
-// Over x[n]: the largest |x| as raw bits (>= 0x7f800000 means NaN or Inf is present) and the sum of squares in double by the
-// fixed tree: element i is added to lane i % 16 in increasing order of i, then lanes l and l + 8, l + 4, l + 2, l + 1 are
-// added.
-struct Magnitude {
-  uint32_t max_abs_bits;
-  double sum_squares;
-};
-Magnitude magnitude(const float* x, size_t n);
-
 namespace scalar {
 void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out);
 void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after);
 void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate);
 void mirror_butterfly(float* y, size_t n);
-Magnitude magnitude(const float* x, size_t n);
 }  // namespace scalar
 
 }  // namespace kpd::kernels

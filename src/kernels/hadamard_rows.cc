@@ -36,7 +36,7 @@ void RegisterRows(size_t n, const ShortRows& rows) {
 }
 
 // Signs of a vector that holds kLanes / n rows.
-VU repeated_signs(const HadamardEdge& edge, size_t n) {
+HWY_INLINE VU repeated_signs(const HadamardEdge& edge, size_t n) {
   HWY_ALIGN uint32_t lanes[kLanes];
   for (size_t l = 0; l < kLanes; ++l) {
     const size_t bit = edge.first_bit + l % n;
@@ -47,7 +47,7 @@ VU repeated_signs(const HadamardEdge& edge, size_t n) {
 
 // [n_floats / n, n], contiguous; n_floats a multiple of kLanes.
 template <size_t n>
-void FlatRows(float* y, size_t n_floats, const HadamardEdge& before, const HadamardEdge& after) {
+HWY_NOINLINE void FlatRows(float* y, size_t n_floats, const HadamardEdge& before, const HadamardEdge& after) {
   const D d;
   const VU signs_before = repeated_signs(before, n), signs_after = repeated_signs(after, n);
   const V scale_before = hn::Set(d, before.scale), scale_after = hn::Set(d, after.scale);

@@ -61,19 +61,4 @@ void mirror_butterfly(float* y, size_t n) {
   }
 }
 
-Magnitude magnitude(const float* x, size_t n) {
-  uint32_t max_bits = 0;
-  double lanes[16] = {};
-  for (size_t i = 0; i < n; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
-    max_bits = bits > max_bits ? bits : max_bits;
-    const double v = x[i];
-    lanes[i % 16] += v * v;
-  }
-  for (size_t step = 8; step > 0; step /= 2) {
-    for (size_t l = 0; l < step; ++l) lanes[l] += lanes[l + step];
-  }
-  return {max_bits, lanes[0]};
-}
-
 }  // namespace kpd::kernels::scalar

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "kernels/quantize.h"
+#include "kernels/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
@@ -23,17 +24,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using DU = hn::RebindToUnsigned<D>;
 using DI = hn::RebindToSigned<D>;
-using DD = hn::CappedTag<double, 8>;
-using DH = hn::Rebind<float, DD>;
 using V = hn::Vec<D>;
 using VU = hn::Vec<DU>;
 using VI = hn::Vec<DI>;
-using VD = hn::Vec<DD>;
 using M = hn::Mask<D>;
 inline constexpr size_t kLanes = hn::MaxLanes(D());
-inline constexpr size_t kDoubles = hn::MaxLanes(DD());
-inline constexpr size_t kVecs = 16 / kLanes;    // vectors in a group of 16 elements, the step of every loop
-inline constexpr size_t kSums = 16 / kDoubles;  // double vectors in the 16 lanes of a sum
+inline constexpr size_t kVecs = 16 / kLanes;  // vectors in a group of 16 elements, the step of every loop
 inline constexpr size_t kMaxLevels = size_t{1} << (kMaxPlaneBits - 1);
 
 // Two bytes of a plane from the masks of 16 elements.
@@ -112,8 +108,8 @@ HWY_NOINLINE QuantizeSums finish(int bits, const float* y, size_t n, size_t full
   const size_t n_levels = size_t{1} << (bits - 1);
   const D d;
   const size_t stride = plane_bytes(n);
-  double lanes[16];
-  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], DD(), lanes + s * kDoubles);
+  double lanes[kSumLanes];
+  store_sums(sums, lanes);
   QuantizeSums result;
   result.has_zero = hn::GetLane(hn::MinOfLanes(d, least)) == 0.0f;
   for (int p = 0; p < bits; ++p) {
@@ -127,7 +123,7 @@ HWY_NOINLINE QuantizeSums finish(int bits, const float* y, size_t n, size_t full
     while (m + 1 < n_levels && a >= t.thresholds[m]) ++m;
     ++counts[m];
     result.has_zero |= a == 0.0f;
-    lanes[i % 16] += static_cast<double>(a) * static_cast<double>(t.levels[m]);
+    lanes[i % kSumLanes] += static_cast<double>(a) * static_cast<double>(t.levels[m]);
     const uint32_t code = (raw >> 31) << (bits - 1) | m;
     for (int p = 0; p < bits; ++p) {
       const uint32_t bit = (code >> (bits - 1 - p)) & 1;
@@ -202,7 +198,7 @@ HWY_NOINLINE QuantizeSums quantize_bits(const float* y, size_t n, const Quantize
   }
   const LookUp tables{load_table(t.levels, kLevels), load_table(t.thresholds, kLevels - 1)};
   VD sums[kSums];
-  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
+  zero_sums(sums);
   V least = hn::Set(d, 1e30f);
   HWY_ALIGN float level16[16];
   const size_t full = n / 16 * 16;
@@ -246,7 +242,7 @@ QuantizeSums quantize_many_bits(const float* y, size_t n, const QuantizeTable& t
   for (size_t m = n_levels - 1; m < n_levels + kMaxSteps; ++m) edges[m] = HUGE_VALF;
   const V scale = hn::Set(d, t.bucket_scale), last = hn::Set(d, static_cast<float>(kBucketCount - 1));
   VD sums[kSums];
-  for (size_t s = 0; s < kSums; ++s) sums[s] = hn::Zero(dd);
+  zero_sums(sums);
   V least = hn::Set(d, 1e30f);
   uint32_t counts[4][kMaxLevels] = {};  // four, so that equal neighbours do not wait for each other
   HWY_ALIGN float level16[16], abs16[16];

@@ -26,7 +26,7 @@ struct QuantizeTable {
 };
 
 struct QuantizeSums {
-  double dot = 0;         // sum of |y_i| level(m_i): products exact in double, 16-lane fixed tree (hadamard.h)
+  double dot = 0;         // sum of |y_i| level(m_i): products exact in double, summed by the tree of sums.h
   double q2 = 0;          // sum over m ascending of count(m) * level(m)^2
   bool has_zero = false;  // some y_i == 0: its sign is a tie
 };
@@ -36,14 +36,6 @@ KPD_KERNEL(quantize_planes, QuantizeSums(const float* y, size_t n, const Quantiz
 KPD_KERNEL(dequantize_planes, void(const uint8_t* planes, size_t n, int bits, const float* levels, float* y));
 
 inline size_t plane_bytes(size_t n) { return (n + 7) / 8; }
-
-// The end of every fixed tree: lanes l and l + 8, then 4, 2, 1.
-inline double sum_lanes(double* lanes) {
-  for (size_t step = 8; step > 0; step /= 2) {
-    for (size_t l = 0; l < step; ++l) lanes[l] += lanes[l + step];
-  }
-  return lanes[0];
-}
 
 // sum over m of count(m) level(m)^2, in that order.
 inline double sum_level_squares(const uint32_t* counts, const float* levels, size_t n_levels) {

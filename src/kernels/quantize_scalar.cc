@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "kernels/quantize.h"
+#include "kernels/sums.h"
 
 namespace kpd::kernels::scalar {
 namespace {
@@ -28,7 +29,7 @@ uint64_t spread(uint8_t bits) {
 QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
   const size_t stride = plane_bytes(n);
   uint32_t counts[1u << (kMaxPlaneBits - 1)] = {};
-  double lanes[16] = {};
+  double lanes[kSumLanes] = {};
   QuantizeSums sums;
   for (size_t i = 0; i < n; i += 8) {
     const size_t count = n - i < 8 ? n - i : 8;
@@ -39,7 +40,7 @@ QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& t, u
       const uint32_t m = magnitude_code(a, t);
       ++counts[m];
       sums.has_zero |= a == 0.0f;
-      lanes[(i + j) % 16] += static_cast<double>(a) * static_cast<double>(t.levels[m]);
+      lanes[(i + j) % kSumLanes] += static_cast<double>(a) * static_cast<double>(t.levels[m]);
       codes |= static_cast<uint64_t>((raw >> 31) << (t.bits - 1) | m) << (8 * j);
     }
     for (int p = 0; p < t.bits; ++p) {

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "kernels/sample.h"
+#include "kernels/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
@@ -25,9 +26,8 @@ using DU = hn::RebindToUnsigned<D>;
 using V = hn::Vec<D>;
 inline constexpr size_t kLanes = hn::MaxLanes(D());
 inline constexpr size_t kVecs = kSampleLanes / kLanes;  // that hold one element a lane of the contract
-using DD = hn::CappedTag<double, kLanes / 2>;
-using VD = hn::Vec<DD>;
 using DHalf = hn::Half<D>;
+static_assert(kDoubles == kLanes / 2 && kSumLanes == kSampleLanes);
 
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
@@ -80,37 +80,24 @@ HWY_INLINE V Weight(V x, V shift, V scale) {
   return hn::IfThenElseZero(hn::Ge(y, low), w);
 }
 
-// Sums of doubles by lane of the contract: 16, each over one element of 16.
-struct Sums {
-  HWY_INLINE Sums() {
-    for (VD& s : parts) s = hn::Zero(DD());
-  }
-  HWY_INLINE void add(size_t v, V w) {
-    parts[2 * v] = hn::Add(parts[2 * v], hn::PromoteTo(DD(), hn::LowerHalf(DHalf(), w)));
-    parts[2 * v + 1] = hn::Add(parts[2 * v + 1], hn::PromoteTo(DD(), hn::UpperHalf(DHalf(), w)));
-  }
-  HWY_INLINE double total() const {
-    HWY_ALIGN double lanes[kSampleLanes];
-    for (size_t p = 0; p < 2 * kVecs; ++p) hn::Store(parts[p], DD(), lanes + p * (kLanes / 2));
-    for (size_t half = kSampleLanes / 2; half > 0; half /= 2) {
-      for (size_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-    }
-    return lanes[0];
-  }
-  VD parts[2 * kVecs];
-};
+// sums += w, the vector v of sixteen elements.
+HWY_INLINE void add_weights(size_t v, V w, VD* sums) {
+  sums[2 * v] = hn::Add(sums[2 * v], hn::PromoteTo(DD(), hn::LowerHalf(DHalf(), w)));
+  sums[2 * v + 1] = hn::Add(sums[2 * v + 1], hn::PromoteTo(DD(), hn::UpperHalf(DHalf(), w)));
+}
 
 void exp2_sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights) {
   const D d;
   const V s = hn::Set(d, shift), c = hn::Set(d, scale);
   for (size_t first = 0; first < n; first += kSampleBlock) {
     const size_t end = std::min(n, first + kSampleBlock);
-    Sums block;
+    VD block[kSums];
+    zero_sums(block);
     size_t i = first;
     for (; i + kSampleLanes <= end; i += kSampleLanes) {
       for (size_t v = 0; v < kVecs; ++v) {
         const V w = Weight(hn::LoadU(d, x + i + v * kLanes), s, c);
-        block.add(v, w);
+        add_weights(v, w, block);
         if (weights != nullptr) hn::StoreU(w, d, weights + i + v * kLanes);
       }
     }
@@ -118,12 +105,14 @@ void exp2_sums(const float* x, size_t n, float shift, float scale, double* sums,
       Tail tail(x + i, end - i);
       for (size_t v = 0; v < kVecs; ++v) {
         const V w = Weight(hn::Load(d, tail.lanes + v * kLanes), s, c);
-        block.add(v, w);
+        add_weights(v, w, block);
         hn::Store(w, d, tail.lanes + v * kLanes);
       }
       if (weights != nullptr) std::copy_n(tail.lanes, end - i, weights + i);
     }
-    sums[first / kSampleBlock] = block.total();
+    double lanes[kSumLanes];
+    store_sums(block, lanes);
+    sums[first / kSampleBlock] = sum_lanes(lanes);
   }
 }
 

@@ -1,11 +1,11 @@
 // kernels: the plain reference of sample.h.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 
 #include "kernels/sample.h"
+#include "kernels/sums.h"
 
 namespace kpd::kernels::scalar {
 namespace {
@@ -39,16 +39,13 @@ float lane_maxima(const float* x, size_t n, float* maxima) {
 
 void exp2_sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights) {
   for (size_t block = 0; block < sample_blocks(n); ++block) {
-    std::array<double, kSampleLanes> lanes{};
+    double lanes[kSumLanes] = {};
     for (size_t i = block * kSampleBlock; i < std::min(n, (block + 1) * kSampleBlock); ++i) {
       const float w = weight(x[i], shift, scale);
       if (weights != nullptr) weights[i] = w;
       lanes[i % kSampleLanes] += static_cast<double>(w);
     }
-    for (size_t half = kSampleLanes / 2; half > 0; half /= 2) {
-      for (size_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-    }
-    sums[block] = lanes[0];
+    sums[block] = sum_lanes(lanes);
   }
 }
 

@@ -1,4 +1,4 @@
-// kernels: uniform quantization and back, dither, and dot products with Highway (uniform.h).
+// kernels: uniform quantization and back, and dither with Highway (uniform.h).
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -6,7 +6,6 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
-#include "kernels/quantize.h"
 #include "kernels/uniform.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,13 +20,8 @@ using DI = hn::RebindToSigned<D>;
 using D16 = hn::Rebind<int16_t, D>;
 using DU16 = hn::Rebind<uint16_t, D>;
 using D8 = hn::Rebind<uint8_t, D>;
-using DD = hn::CappedTag<double, 8>;
-using DH = hn::Rebind<float, DD>;
 using V = hn::Vec<D>;
-using VD = hn::Vec<DD>;
 inline constexpr size_t kLanes = hn::MaxLanes(D());
-inline constexpr size_t kDoubles = hn::MaxLanes(DD());
-inline constexpr size_t kSums = 16 / kDoubles;
 
 // Clamped before the conversion: beyond the 32-bit range it is not the same on every machine.
 HWY_INLINE void store_index(V v, int16_t* dst) {
@@ -108,39 +102,6 @@ void subtract_dither(const float* offset, size_t n, float step, float* y) {
   }
   scalar::subtract_dither(offset + i, n - i, step, y + i);
 }
-
-// Lane i % 16 of `sums` gets the products of the numbers i; those beyond the last sixteen are added at the end.
-double sum_products(const VD (&sums)[kSums], const float* a, const float* b, size_t i, size_t n) {
-  double lanes[16];
-  for (size_t s = 0; s < kSums; ++s) hn::StoreU(sums[s], DD(), lanes + s * kDoubles);
-  for (; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  return sum_lanes(lanes);
-}
-
-// bb stays 0 without kSquares.
-template <bool kSquares>
-Dots sum_dots(const float* a, const float* b, size_t n) {
-  const DD dd;
-  const DH dh;
-  VD ab[kSums], bb[kSums];
-  for (size_t s = 0; s < kSums; ++s) ab[s] = bb[s] = hn::Zero(dd);
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    HWY_UNROLL(8)
-    for (size_t s = 0; s < kSums; ++s) {
-      const VD x = hn::PromoteTo(dd, hn::LoadU(dh, a + i + s * kDoubles));
-      const VD z = hn::PromoteTo(dd, hn::LoadU(dh, b + i + s * kDoubles));
-      ab[s] = hn::Add(ab[s], hn::Mul(x, z));
-      if constexpr (kSquares) bb[s] = hn::Add(bb[s], hn::Mul(z, z));
-    }
-  }
-  Dots dots{sum_products(ab, a, b, i, n), 0};
-  if constexpr (kSquares) dots.bb = sum_products(bb, b, b, i, n);
-  return dots;
-}
-
-double dot(const float* a, const float* b, size_t n) { return sum_dots<false>(a, b, n).ab; }
-Dots dots(const float* a, const float* b, size_t n) { return sum_dots<true>(a, b, n); }
 #endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
@@ -154,7 +115,5 @@ KPD_DISPATCH(uniform_symbols);
 KPD_DISPATCH(uniform_values);
 KPD_DISPATCH(dither_offsets);
 KPD_DISPATCH(subtract_dither);
-KPD_DISPATCH(dot);
-KPD_DISPATCH(dots);
 }  // namespace kpd::kernels
 #endif

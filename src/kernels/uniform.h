@@ -1,4 +1,4 @@
-// kernels: uniform quantization to 16-bit indices and back, dither, and dot products for the entropy codes. Private.
+// kernels: uniform quantization to 16-bit indices and back, and dither. Private.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,5 @@ KPD_KERNEL(uniform_values, void(const uint8_t* symbols, size_t n, int32_t bias, 
 KPD_KERNEL(dither_offsets, void(const uint32_t* words, size_t n, float base, float unit, float* offset));
 // y[i] -= (offset[i] - 1/2) * step
 KPD_KERNEL(subtract_dither, void(const float* offset, size_t n, float step, float* y));
-// sum of a_i b_i, products exact in double, 16-lane fixed tree (hadamard.h).
-KPD_KERNEL(dot, double(const float* a, const float* b, size_t n));
-struct Dots {
-  double ab = 0, bb = 0;
-};
-// dot(a, b) and dot(b, b), the same bits, in one pass.
-KPD_KERNEL(dots, Dots(const float* a, const float* b, size_t n));
 
 }  // namespace kpd::kernels

@@ -1,7 +1,6 @@
 // kernels: the plain reference of uniform.h.
 #include <cmath>
 
-#include "kernels/quantize.h"
 #include "kernels/uniform.h"
 
 namespace kpd::kernels::scalar {
@@ -44,13 +43,5 @@ void dither_offsets(const uint32_t* words, size_t n, float base, float unit, flo
 void subtract_dither(const float* offset, size_t n, float step, float* y) {
   for (size_t i = 0; i < n; ++i) y[i] -= (offset[i] - 0.5f) * step;
 }
-
-double dot(const float* a, const float* b, size_t n) {
-  double lanes[16] = {};
-  for (size_t i = 0; i < n; ++i) lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  return sum_lanes(lanes);
-}
-
-Dots dots(const float* a, const float* b, size_t n) { return {dot(a, b, n), dot(b, b, n)}; }
 
 }  // namespace kpd::kernels::scalar

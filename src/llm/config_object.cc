@@ -33,9 +33,9 @@ void ConfigObject::known(std::initializer_list<const char*> keys) const {
 }
 
 size_t ConfigObject::size(const char* key) const {
-  if (!has(key)) missing(key, "a whole number");
+  if (!has(key)) missing(key, "an integer");
   const io::Json& v = object_[key];
-  if (!v.is_number_unsigned()) wrong(key, "a whole number");
+  if (!v.is_number_unsigned()) wrong(key, "an integer");
   return v.get<size_t>();
 }
 

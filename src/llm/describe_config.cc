@@ -85,8 +85,7 @@ void read_temperature(const ConfigObject& scaling, const Family& family, ModelDe
   if (!family.temperature) return;
   d.temperature_scale = static_cast<float>(scaling.real("llama_4_scaling_beta", 0));
   d.temperature_length = d.ropes[0].original_context;
-  if (d.temperature_scale != 0 && d.temperature_length == 0)
-    scaling.missing("original_max_position_embeddings", "a whole number");
+  if (d.temperature_scale != 0 && d.temperature_length == 0) scaling.missing("original_max_position_embeddings", "an integer");
 }
 
 // The rotation of the layers with a window, of families that have one for them.
@@ -131,14 +130,14 @@ void read_ropes(const ConfigObject& top, const Family& family, size_t head, Mode
 void read_layer_types(const ConfigObject& top, size_t window, ModelDescription& d) {
   const io::Json& types = top.list("layer_types", d.layers.size());
   for (size_t i = 0; i < d.layers.size(); ++i) {
-    if (!types[i].is_string()) top.wrong("layer_types", "a list of texts");
+    if (!types[i].is_string()) top.wrong("layer_types", "a list of strings");
     const auto& type = types[i].get_ref<const std::string&>();
     const bool sliding = type == "sliding_attention";
     if (!sliding && type != "full_attention" && type != "attention") {
       fail(ErrorCode::kUnsupported, top.file(), ": layer_types has '", type.substr(0, 60), "' for layer ", i,
            ", a hybrid; kpd knows full_attention and sliding_attention");
     }
-    if (sliding && window == 0) top.missing("sliding_window", "a whole number");
+    if (sliding && window == 0) top.missing("sliding_window", "an integer");
     d.layers[i].window = sliding ? window : 0;
   }
 }

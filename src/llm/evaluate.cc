@@ -1,5 +1,6 @@
 // llm: perplexity and divergence. A window's logits are made in chunks and used at once; nothing of vocabulary size is kept per
 // token.
+#include "kpd/base/clock.h"
 #include "kpd/llm/evaluate.h"
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "kpd/text/text_file.h"
-#include "llm/clock.h"
 #include "llm/log_probability.h"
 
 namespace kpd::llm {
@@ -227,7 +227,7 @@ Evaluation evaluate(Model& model, Model* reference, const EvaluationPlan& plan,
   }
   Evaluation e;
   summarize(plan, scores, done, reference != nullptr, e);
-  e.seconds = since(start);
+  e.seconds = seconds_since(start);
   return e;
 }
 

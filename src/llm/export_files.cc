@@ -7,7 +7,7 @@
 
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
-#include "kpd/llm/sampler.h"
+#include "kpd/llm/sampling_defaults.h"
 #include "kpd/text/tokenizer.h"
 #include "kpd/text/tokenizer_export.h"
 #include "llm/family_files.h"
@@ -142,6 +142,8 @@ io::Json new_config(const Checkpoint::Parts& from, BlockType type) {
   config["dtype"] = dtype_key(type);
   if (from.metadata != nullptr) {
     config.update(token_ids(*from.metadata));
+    // Some classes have one of their own, beyond a small vocabulary.
+    if (!config.contains("pad_token_id")) config["pad_token_id"] = nullptr;
     return config;
   }
   // Read before: it is an object, with a text_config where it has a text half.

@@ -1,10 +1,10 @@
+#include "kpd/base/clock.h"
 #include "kpd/llm/generate.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "kpd/base/error.h"
-#include "llm/clock.h"
 
 namespace kpd::llm {
 namespace {
@@ -114,7 +114,7 @@ class Answer {
       forward(chunk, last ? BatchPart::Want::kLast : BatchPart::Want::kNone);
       if (!give({})) return false;
     }
-    g.prefill_seconds = since(start);
+    g.prefill_seconds = seconds_since(start);
     return true;
   }
 
@@ -133,7 +133,7 @@ class Answer {
     const std::string tail = filter_.finish(stream_, g.reason);
     g.text += tail;
     if (on_text_) on_text_(tail);
-    g.decode_seconds = since(start);
+    g.decode_seconds = seconds_since(start);
   }
 
   Generated g;

@@ -1,5 +1,6 @@
 // llm: continuous batching. A step takes the next token of every request that answers, then shares what is left of the chunk
 // among the prompts being read, and runs all of it as one batch.
+#include "kpd/base/clock.h"
 #include "kpd/llm/scheduler.h"
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include "base/deadline.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
-#include "llm/clock.h"
 #include "llm/log_probability.h"
 #include "llm/scheduler_slots.h"
 #include "llm/token_score.h"
@@ -163,7 +163,7 @@ class SchedulerThread {
         fail_all(e.what());
       }
       const std::lock_guard lock(mutex_);
-      stats_.busy_seconds += since(start);
+      stats_.busy_seconds += seconds_since(start);
       note_state();
     }
   }
@@ -367,7 +367,7 @@ class SchedulerThread {
     Running& r = *slot.running;
     const Request& request = r.request;
     if (r.answer.empty()) {
-      r.result.seconds_to_first_token = since(r.start);
+      r.result.seconds_to_first_token = seconds_since(r.start);
       if (request.score_prompt) take_prompt_scores(slot);
     }
     if (request.max_tokens == 0) return done(slot, FinishReason::kLength);
@@ -419,7 +419,7 @@ class SchedulerThread {
       set_error(r.result, e.what());
     }
     r.result.tokens = r.answer.size();
-    r.result.seconds = since(r.start);
+    r.result.seconds = seconds_since(r.start);
     close(*r.ticket, std::move(r.result));
     slot.running.reset();
   }

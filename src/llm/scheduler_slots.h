@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kpd/base/clock.h"
 #include "kpd/llm/scheduler.h"
 
 namespace kpd::llm {
@@ -27,7 +28,7 @@ struct Running {
   StopFilter filter;
   RequestResult result;
   std::vector<text::TokenId> answer;
-  std::chrono::steady_clock::time_point start;
+  Clock::time_point start;
 };
 
 // A sequence of the cache and its tokens.

@@ -99,7 +99,7 @@ io::Json object(const Lines& lines, std::string_view line) {
 
 std::string text_of(const Lines& lines, const io::Json& object, const char* key) {
   const auto it = object.find(key);
-  if (it == object.end() || !it->is_string()) lines.bad("expected a text '", key, "'");
+  if (it == object.end() || !it->is_string()) lines.bad("expected a string '", key, "'");
   return it->get<std::string>();
 }
 
@@ -127,7 +127,8 @@ std::optional<TaskItem> next_lambada(Lines& lines) {
   if (!line) return std::nullopt;
   const std::string text = text_of(lines, object(lines, *line), "text");
   const size_t space = text.rfind(' ');
-  if (space == std::string::npos || space + 1 == text.size()) lines.bad("expected a text that ends with a word after a space");
+  if (space == std::string::npos || space + 1 == text.size())
+    lines.bad("expected a string that ends with a word after a space");
   return TaskItem{text.substr(0, space), {text.substr(space + 1)}, 0};
 }
 

@@ -1,9 +1,9 @@
 // llm: scores of endings (tasks.h). The conventions are lm-evaluation-harness's: TemplateLM._encode_pair,
 // HFLM._loglikelihood_tokens, ConfigurableTask.process_results.
+#include "kpd/base/clock.h"
 #include "kpd/llm/tasks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "kernels/llm_ops.h"
@@ -203,7 +203,7 @@ TaskResult run_task(Model& model, const text::Tokenizer& tokenizer, Task task, s
     if (items[i].right >= n)
       fail(ErrorCode::kInvalidArgument, "item ", i, ": the right ending is number ", items[i].right, " of ", n, ", from 0 on");
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   std::vector<std::vector<Line>> lines;
   size_t capacity = 0;
   constexpr size_t kRounding = 128;  // a sequence's own blocks begin and end within one
@@ -221,7 +221,7 @@ TaskResult run_task(Model& model, const text::Tokenizer& tokenizer, Task task, s
   }
   summarize(task, items, result);
   result.tokens = scorer.n_tokens();
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = seconds_since(start);
   return result;
 }
 

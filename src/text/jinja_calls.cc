@@ -205,7 +205,7 @@ Value Interpreter::call_global(Global global, Arguments args) {
       const std::vector<Value> a = bind("raise_exception", args, {"message"});
       if (a[0].missing()) trouble("raise_exception needs a message");
       fail(ErrorCode::kInvalidArgument,
-           "the chat template refuses these messages: ", io::printable(to_text(a[0], meter_).view(), kMaxRefusal));
+           "the chat template rejected these messages: ", io::printable(to_text(a[0], meter_).view(), kMaxRefusal));
     }
     case Global::kStrftimeNow: {
       const std::vector<Value> a = bind("strftime_now", args, {"format"});

@@ -153,7 +153,7 @@ Value filter_indent(const FilterCall& call) {
 
 Value filter_replace(const FilterCall& call) {
   const std::vector<Value> a = call.bind({"old", "new", "count"});
-  if (a[0].missing() || a[1].missing()) trouble("replace needs two texts");
+  if (a[0].missing() || a[1].missing()) trouble("replace needs two strings");
   Arguments args{{Value::string(to_text(a[0], call.meter)), Value::string(to_text(a[1], call.meter))}};
   if (!a[2].missing() && !a[2].is(Kind::kNone)) args.items.push_back(a[2]);
   return text_method(call, "replace", std::move(args));
@@ -282,7 +282,7 @@ Value call_filter(const std::string& name, const Value& self, Arguments args, Me
   const Filter filter = row ? row->filter : list_filter(name);
   if (!filter && row) refuse("the filter '", name, "' is not supported");
   if (!filter) trouble("no filter named '", name.substr(0, 40), "'");
-  if (self.markup() && !takes_markup(name)) refuse("a text marked as safe can only be written out");
+  if (self.markup() && !takes_markup(name)) refuse("a string marked as safe can only be written out");
   return filter(FilterCall{name, self, args, meter});
 }
 

@@ -69,7 +69,7 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name,
   const bool callable = loop_call || object.is(Kind::kString) || object.is(Kind::kDict) || object.is(Kind::kList) ||
                         object.is(Kind::kTuple) || object.is(Kind::kCycler);
   if (!callable) refuse("the attribute '", name, "' of ", shown_object(object), " is not supported");
-  if (object.markup()) refuse("a text marked as safe can only be written out");
+  if (object.markup()) refuse("a string marked as safe can only be written out");
   auto method = std::make_shared<MethodObject>();
   method->self = object;
   method->name = name;
@@ -167,7 +167,7 @@ Value get_item(const Value& object, const Value& key, Meter& meter) {
 Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step, Meter& meter) {
   if (object.is(Kind::kUndefined)) trouble(object.why());
   if (!is_sequence(object)) trouble("a value of the type ", type_name(object), " cannot be sliced");
-  if (object.markup()) refuse("a text marked as safe can only be written out");
+  if (object.markup()) refuse("a string marked as safe can only be written out");
   if (object.is(Kind::kRange)) refuse("slices of a range are not supported");
   const auto n = static_cast<int64_t>(length(object));
   const int64_t by = slice_bound(step, 1);

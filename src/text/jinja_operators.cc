@@ -113,7 +113,7 @@ Value real_arithmetic(Op op, double a, double b) {
 }
 
 Value repeat(const Value& sequence, int64_t times, Meter& meter) {
-  if (sequence.markup()) refuse("a text marked as safe can only be written out");
+  if (sequence.markup()) refuse("a string marked as safe can only be written out");
   const auto n = static_cast<size_t>(std::max<int64_t>(times, 0));
   const bool is_text = sequence.is(Kind::kString);
   const size_t unit = is_text ? sequence.text().size() : sequence.items().size() * sizeof(Value);
@@ -137,7 +137,7 @@ bool repeats(const Value& v) { return v.is(Kind::kString) || v.is(Kind::kList) |
 
 Value joined(const Value& a, const Value& b, Meter& meter) {
   if (a.is(Kind::kString)) {
-    if (a.markup() || b.markup()) refuse("a text marked as safe can only be written out");
+    if (a.markup() || b.markup()) refuse("a string marked as safe can only be written out");
     meter.bytes(a.text().size() + b.text().size());
     Text text = a.text();
     text.append(b.text());
@@ -154,7 +154,7 @@ Value joined(const Value& a, const Value& b, Meter& meter) {
 Value binary(Op op, const Value& a, const Value& b, Meter& meter) {
   meter.step();
   if (op == Op::kModulo && a.is(Kind::kString)) {
-    if (a.markup()) refuse("a text marked as safe can only be written out");
+    if (a.markup()) refuse("a string marked as safe can only be written out");
     return Value::string(format_percent(a.text(), b, meter));
   }
   if (a.is(Kind::kUndefined)) trouble(a.why());
@@ -236,7 +236,7 @@ int64_t whole_or(std::string_view what, const Value& value, int64_t missing) {
 
 const Text& text_of(std::string_view what, const Value& value) {
   if (!value.is(Kind::kString)) trouble(what, " needs a string, not ", value.missing() ? "nothing" : type_name(value));
-  if (value.markup()) refuse("a text marked as safe can only be written out");
+  if (value.markup()) refuse("a string marked as safe can only be written out");
   return value.text();
 }
 

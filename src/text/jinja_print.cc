@@ -91,7 +91,7 @@ void append_repr(Text& out, const Value& value, Meter& meter) {
   meter.step();
   switch (value.kind()) {
     case Kind::kString:
-      if (value.markup()) refuse("a text marked as safe can only be written out");
+      if (value.markup()) refuse("a string marked as safe can only be written out");
       return append_quoted(out, value.text(), meter);
     case Kind::kUndefined:
       return append_plain(out, "Undefined", meter);

@@ -166,7 +166,7 @@ class Translator {
       ++at_;
     }
     // Elsewhere Oniguruma takes the alternatives after it into a group of its own.
-    if (!opens && at_ < e_.size() && e_[at_] == ')') refuse("an option that is not at its beginning");
+    if (!opens && at_ < e_.size() && e_[at_] == ')') refuse("an option that is not at its start");
   }
 
   // {,n} is {0,n}; a + after an interval repeats it, where PCRE2 makes it possessive.

@@ -74,7 +74,7 @@ class ModelReader {
     const uint64_t limit = std::min(kMaxTokenId, std::max(kMaxSparseId, kMaxIdsPerToken * vocabulary.size()));
     if (!id.is_number_unsigned() || id.get<uint64_t>() > limit) {
       fail(id.is_number_unsigned() ? ErrorCode::kLimitExceeded : ErrorCode::kCorruptData, vocabulary.where(), ": token '",
-           io::printable(token), "' has the id ", io::printable(id.dump()), ", expected a whole number from 0 to ", limit);
+           io::printable(token), "' has the id ", io::printable(id.dump()), ", expected an integer from 0 to ", limit);
     }
     return id.get<uint64_t>();
   }
@@ -309,7 +309,7 @@ bool JsonPart::boolean_or(bool absent) const {
 }
 
 uint64_t JsonPart::number() const {
-  if (!value_->is_number_unsigned()) corrupt("a whole number");
+  if (!value_->is_number_unsigned()) corrupt("an integer");
   return value_->get<uint64_t>();
 }
 

@@ -229,7 +229,7 @@ class GgufKeys {
   // What a reader makes of these keys merges as this tokenizer does, and ends its turns with the same tokens.
   void check() {
     const Tokenizer back = Tokenizer::from_gguf(metadata_);
-    const TokenizerParts& read = back.parts();
+    const TokenizerParts& read = TokenizerAccess::parts(back);
     size_t kept = 0;
     for (const MergeTable::Entry& entry : model_.merges.entries()) {
       const auto id = static_cast<size_t>(entry.merge.merged);

@@ -94,11 +94,11 @@ class Source {
   std::string text(std::string_view what) {
     const uint32_t n = reader_.u32(what);
     if (n > limits_.max_name_bytes)
-      reader_.corrupt(what, ": a text of ", n, " bytes, at most ", limits_.max_name_bytes, " expected");
+      reader_.corrupt(what, ": a string of ", n, " bytes, at most ", limits_.max_name_bytes, " expected");
     const auto bytes = reader_.take(n, what);
     // They are shown in errors.
     if (std::any_of(bytes.begin(), bytes.end(), [](uint8_t c) { return c < 0x20 || c == 0x7f; }))
-      reader_.corrupt(what, ": control characters in a text");
+      reader_.corrupt(what, ": control characters in a string");
     return std::string(bytes.begin(), bytes.end());
   }
   std::vector<float> floats(std::string_view what) {

@@ -2,10 +2,10 @@
 #include "train/codec_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <mutex>
 
+#include "kpd/base/clock.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
@@ -18,10 +18,6 @@ namespace kpd::train {
 namespace {
 
 constexpr uint64_t kTestChunk = 500;  // examples a task of evaluate()
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 std::span<const uint8_t> bytes_of(std::span<const float> values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()};
@@ -152,7 +148,7 @@ std::vector<TensorView> CodecRun::views(std::span<const float> model) const {
 }
 
 bool CodecRun::play_round() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const uint64_t round = state_.round + 1;
   choose_clients(round);
   const uint64_t downlink_message_bytes = send_model(round);
@@ -171,7 +167,7 @@ bool CodecRun::play_round() {
 
 bool CodecRun::serve_round(RemoteRanks& ranks) {
   if (stopped()) return false;
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const uint64_t round = state_.round + 1;
   choose_clients(round);
   const uint64_t downlink_message_bytes = send_model(round);
@@ -448,7 +444,7 @@ uint64_t CodecRun::download_bytes(uint64_t heard, uint64_t round, uint64_t messa
 }
 
 bool CodecRun::evaluate() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const uint64_t examples = federation_.task.test_examples();
   const size_t chunks = (examples + kTestChunk - 1) / kTestChunk;
   std::vector<TestSum> sums(chunks);

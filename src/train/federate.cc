@@ -27,7 +27,7 @@ void check_range(const char* name, double value, double min, double max) {
 }
 void check_count(const char* name, uint64_t value, uint64_t min, uint64_t max) {
   if (value < min || value > max) {
-    fail(ErrorCode::kInvalidArgument, name, ": ", value, ", expected a whole number from ", min, " to ", max);
+    fail(ErrorCode::kInvalidArgument, name, ": ", value, ", expected an integer from ", min, " to ", max);
   }
 }
 

@@ -93,10 +93,12 @@ void Rotation::inverse_group(float* y, size_t n_rows, size_t stride, std::span<c
   const float norm = is_blocks() ? 1.0f : static_cast<float>(1.0 / gain());
   for (int round = rounds_ - 1; round >= 0; --round) {
     kernels::for_each_power_block(n_, [&](size_t first, size_t power) {
-      HadamardEdge after{set(signs, round), first, 1.0f};
+      // The signs of a round ride on the loads of the next transform, those of round 0 on the last stores.
+      const HadamardEdge before{round < rounds_ - 1 ? set(signs, round + 1) : nullptr, first, 1.0f};
+      HadamardEdge after{round == 0 ? set(signs, 0) : nullptr, first, 1.0f};
       if (is_blocks()) after.scale = norm_of(power);
       if (!is_blocks() && round == 0) after.scale = norm;
-      kernels::fwht_rows(y + first, n_rows, power, stride, {}, after);
+      kernels::fwht_rows(y + first, n_rows, power, stride, before, after);
     });
   }
 }

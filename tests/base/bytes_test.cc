@@ -1,3 +1,4 @@
+// tests: the checked reader and writer: values read back, what a short read says, lengths that would wrap.
 #include "kpd/base/bytes.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +79,7 @@ TEST(Bytes, CorruptAndThrowAt) {
   ByteReader reader(bytes, "m", 1000);
   reader.skip(3, "head");
   EXPECT_KPD_ERROR(kCorruptData, "m: byte 1003: 17 is no method", reader.corrupt(17, " is no method"));
-  EXPECT_KPD_ERROR(kUnsupported, "m: byte 1001: old", reader.throw_at(static_cast<int>(ErrorCode::kUnsupported), 1, "old"));
+  EXPECT_KPD_ERROR(kUnsupported, "m: byte 1001: old", reader.throw_at(ErrorCode::kUnsupported, 1, "old"));
 }
 
 TEST(Bytes, WriterNeverPassesItsEnd) {

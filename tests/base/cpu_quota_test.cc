@@ -1,3 +1,5 @@
+// tests: the processors that control groups leave a process, of both versions, from files of /proc and /sys as containers have
+// them.
 #include "base/cpu_quota.h"
 
 #include <gtest/gtest.h>

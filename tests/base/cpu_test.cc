@@ -1,3 +1,4 @@
+// tests: the choice of an instruction set: by the machine, by KPD_ISA, by name.
 #include "kpd/base/cpu.h"
 
 #include <gtest/gtest.h>

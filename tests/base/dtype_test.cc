@@ -1,3 +1,4 @@
+// tests: element types: every pattern of the 16-bit floats, rounding to nearest even, the edges of the range.
 #include "kpd/base/dtype.h"
 
 #include <gtest/gtest.h>

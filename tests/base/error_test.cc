@@ -1,8 +1,11 @@
+// tests: the one exception type: its code, its text, numbers in texts.
 #include "kpd/base/error.h"
 
 #include <gtest/gtest.h>
 
 #include <clocale>
+
+#include "base/expect_error.h"
 
 namespace kpd {
 namespace {
@@ -36,6 +39,11 @@ TEST(Error, NumbersIgnoreTheLocale) {
   std::setlocale(LC_ALL, "de_DE.UTF-8");  // absent on many machines; then the test says less
   EXPECT_EQ(str(1.5, " ", 0.25f, " ", uint8_t{7}), "1.5 0.25 7");
   std::setlocale(LC_ALL, before.c_str());
+}
+
+TEST(Error, FailAtNamesThePlace) {
+  EXPECT_KPD_ERROR(kLimitExceeded, "a.npy: byte 12: 3 dimensions, at most 2",
+                   fail_at(ErrorCode::kLimitExceeded, "a.npy", 12, 3, " dimensions, at most ", 2));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// tests: CRC-32 and SHA-256: published values, any length, alignment and split.
 #include "kpd/base/hash.h"
 #include "kpd/base/crc32.h"
 

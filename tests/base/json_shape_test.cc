@@ -1,3 +1,4 @@
+// tests: depth and parts of a JSON text, counted without parsing it.
 #include "kpd/base/json_shape.h"
 
 #include <gtest/gtest.h>

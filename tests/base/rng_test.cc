@@ -1,3 +1,4 @@
+// tests: Philox by its published vectors, words by their coordinates, moments of the distributions made of them.
 #include "kpd/base/rng.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// tests: the spec grammar: keys and values, where an error is said to be, the nearest name.
 #include "kpd/base/spec.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +82,7 @@ TEST(Spec, Integers) {
   EXPECT_EQ(Spec::parse("m").integer("block", 4096, 64, 65536), 4096);
   EXPECT_EQ(Spec::parse("m:block=-3").integer("block", 0, -5, 5), -3);
   for (const char* bad : {"1.5", "63", "65537", "99999999999999999999", "4k", "0x80"}) {
-    EXPECT_KPD_ERROR(kInvalidArgument, "expected a whole number from 64 to 65536",
+    EXPECT_KPD_ERROR(kInvalidArgument, "expected an integer from 64 to 65536",
                      Spec::parse(std::string("m:block=") + bad).integer("block", 64, 64, 65536));
   }
 }

@@ -1,3 +1,4 @@
+// tests: the thread pool: every task once, exceptions, nested and concurrent calls, forked children.
 #include "kpd/base/threads.h"
 
 #include <gtest/gtest.h>

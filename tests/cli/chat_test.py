@@ -22,7 +22,7 @@ def case_a_template_from_a_file(t):
     t.path("include.jinja").write_text("{% include 'x' %}")
     generate(t, "--chat-template", "include.jinja", exit=3, err=r"line 1, column 4: \{% include %\} is not supported")
     t.path("no.jinja").write_text("{{ raise_exception('not today') }}")
-    generate(t, "--chat-template", "no.jinja", exit=3, err=r"the chat template refuses these messages: not today")
+    generate(t, "--chat-template", "no.jinja", exit=3, err=r"the chat template rejected these messages: not today")
     generate(t, "--chat-template", "nowhere.jinja", exit=2, err=r"--chat-template nowhere\.jinja: expected a file, or one of chatml, ")
 
 

@@ -17,8 +17,8 @@ import time
 import urllib.request
 
 import docs_blocks
-from llm_test import HELLASWAG, LAMBADA, PIQA
 from run_cli_tests import HERE, Skip, run_cases
+from task_items import HELLASWAG, LAMBADA, PIQA
 
 ROOT = HERE.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]

@@ -8,9 +8,10 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
+from processes import PATIENCE_S, until_working
 from run_cli_tests import run_cases
+from task_items import write_tasks
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
 FOLDER = GOLDEN / "models" / "chat"
@@ -114,8 +115,8 @@ USAGE = [
     (["generate", GGUF, "-p", "- a", "--bogus"], r"unknown option --bogus$"),
     (["generate", GGUF, "-p"], r"--prompt: a value is missing behind it"),
     (["generate", GGUF, "-p", "a", "-p", "b"], r"--prompt: given more than once"),
-    (["generate", GGUF, "-p", "a", "-n", "-2"], r"--max-tokens -2: expected a whole number"),
-    (["generate", GGUF, "-c", "x", "-p", "a"], r"--ctx x: expected a whole number"),
+    (["generate", GGUF, "-p", "a", "-n", "-2"], r"--max-tokens -2: expected an integer"),
+    (["generate", GGUF, "-c", "x", "-p", "a"], r"--ctx x: expected an integer"),
     (["generate", GGUF, "--prompt", "a", "--system", "b"], r"--system belongs to --chat"),
     (["generate", GGUF, "--prompt", "a", "--temperature", "-1"], r"--temperature -1"),
     (["generate", GGUF, "--prompt", "a", "--top-p", "2"], r"--top-p 2"),
@@ -137,7 +138,13 @@ USAGE = [
     (["eval", GGUF, "--task", "piqa", "--data", "x", "--text", TEXT], r"--text.*belong to perplexity"),
     (["eval", GGUF, "--text", TEXT, "--limit", "5"], r"--limit belongs to --task"),
     (["eval", GGUF, "--task", "lambada", "--data", "x", "--labels", "y"], r"--labels belongs to --task piqa"),
-    (["export", GGUF], r"--tokenizer DIR is required"),
+    (["export", GGUF], r"OUT is required: where to write, or --tokenizer DIR"),
+    (["export", GGUF, "out"], r"--to safetensors\|gguf is required"),
+    (["export", GGUF, "out", "--to", "safetensor"], r"--to.*safetensors"),
+    (["export", GGUF, "out.gguf", "--dtype", "f8"], r"--dtype.*f32"),
+    (["export", GGUF, "out", "--tokenizer", "x"], r"--tokenizer writes the tokenizer alone"),
+    (["export", GGUF, TEXT, "--to", "safetensors"], r"OUT .*LICENSE: is a file"),
+    (["export", FOLDER, FOLDER, "--to", "safetensors", "--force"], r"is MODEL, of which this would take the only copy"),
     (["export", GGUF, "--tokenizer", TEXT], r"--tokenizer .*LICENSE: is a file"),
     (["inspect", TEXT, "--tensor", "a"], r"--tensor belongs to .safetensors files and models"),
     (["inspect", GGUF, "--tensor", "token_embd.weigt"], r"did you mean 'token_embd\.weight'"),
@@ -193,9 +200,9 @@ def case_eval_reports_what_it_has_on_interrupt(t):
     process = subprocess.Popen([t.program, "eval", str(GGUF), "--text", "long.txt", "--ctx", "64", "--json"], cwd=t.folder, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stderr.readline()  # the model is loaded
-    time.sleep(1.5)
+    until_working(process, signal.SIGINT, 1)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, (process.returncode, err)
     row = json.loads(out)
     assert row["windows"] >= 1 and row["ppl"] > 1, row
@@ -353,75 +360,6 @@ def case_eval_reads_standard_input(t):
         assert figures(a) == figures(b), (a, b)
 
 
-HELLASWAG = """Law: The License [title] You may [step] reproduce and distribute
-3
-copies of the Work.
-soup.
-the the th\u00e9 the.
-copies of the Work or Derivative Works.
-Cooking. Add the""" + " term or condition" * 15 + """
-0
-salt.
-Work
-entity.
-or any of the Work
-"""
-PIQA = [{"goal": "What shall a License mean?", "sol1": "the terms and conditions ", "sol2": "a ladder"},
-        {"goal": "dresser", "sol1": "any of the Work", "sol2": "any of the Work, twice"}]
-LAMBADA = [{"text": "Derivative Works or Derivative Works"}, {"text": "and distribute the   Work."}]
-
-
-def write_tasks(t):
-    t.path("hellaswag.txt").write_text(HELLASWAG)
-    t.path("piqa.jsonl").write_text("".join(json.dumps(item) + "\n" for item in PIQA))
-    t.path("piqa-labels.lst").write_text("0\n1\n")
-    t.path("lambada.jsonl").write_text("".join(json.dumps(item) + "\n" for item in LAMBADA))
-    return {"hellaswag": "hellaswag.txt", "piqa": "piqa.jsonl", "lambada": "lambada.jsonl"}
-
-
-def case_tasks_score_as_lm_eval(t):
-    golden = json.loads((FOLDER / "tasks.json").read_text())
-    for task, path in write_tasks(t).items():
-        for chunk in ("512", "5"):
-            row, = rows(t.run("eval", GGUF, "--task", task, "--data", path, "--arithmetic", "exact", "--json", "--items", "--chunk", chunk))
-            for item, expected in zip(row["scores"], golden[task]):
-                sums = [e["log_likelihood"] for e in expected]
-                assert len(item["log_likelihoods"]) == len(sums), (item, expected)
-                assert all(abs(a - b) < 1e-3 for a, b in zip(item["log_likelihoods"], sums)), (task, item, expected)
-                assert sums[item["pick"]] == max(sums), (item, expected)
-            assert row["items"] == len(row["scores"]) == len(golden[task]) == 2, row
-    assert [item["greedy"] for item in row["scores"]] == [e["greedy"] for e, in golden["lambada"]], row
-
-
-def case_tasks_report(t):
-    data = write_tasks(t)
-    row, = rows(t.run("eval", GGUF, "--task", "piqa", "--data", data["piqa"], "--json"))
-    assert list(row) == ["model", "task", "items", "arithmetic", "kv", "threads", "acc", "stderr", "acc_norm", "acc_norm_stderr", "tokens",
-                         "seconds", "tokens_per_s"], list(row)
-    assert row["acc"] in (0, .5, 1) and row["items"] == 2, row
-    row, = rows(t.run("eval", GGUF, "--task", "lambada", "--data", data["lambada"], "--json"))
-    assert row["acc"] in (0, .5, 1) and row["ppl"] > 1 and "acc_norm" not in row, row
-    row, = rows(t.run("eval", FOLDER, "--task", "hellaswag", "--data", data["hellaswag"], "--limit", "1", "--json"))
-    assert row["items"] == 1 and row["stderr"] == 0, row
-    t.run("eval", GGUF, "--task", "hellaswag", "--data", data["hellaswag"], out=r"hellaswag, 2 items: acc [\d.]+ \+- [\d.]+, acc_norm")
-
-
-def case_damaged_task_files(t):
-    write_tasks(t)
-    for task, text, expected in [
-            ("hellaswag", "context\n4\na\nb\nc\nd\n", r"line 2: expected the number"),
-            ("hellaswag", "context\n1\na\nb\n", r"ends within an item"),
-            ("hellaswag", "", r"holds no item"),
-            ("hellaswag", "BZh91AY", r"bunzip2"),
-            ("piqa", '{"goal": "a", "sol1": "b"}\n', r"line 1: expected a text 'sol2'"),
-            ("piqa", '{"goal": "a", "sol1": "b", "sol2": "c"}\n', r"line 1: expected a label"),
-            ("piqa", "[1]\n", r"line 1: expected a JSON object"),
-            ("lambada", '{"text": "word"}\n', r"line 1: .*after a space")]:
-        t.path("bad.jsonl").write_text(text)
-        t.run("eval", GGUF, "--task", task, "--data", "bad.jsonl", exit=3, err=r"bad\.jsonl.*" + expected)
-    t.run("eval", GGUF, "--task", "piqa", "--data", "no.jsonl", exit=1, err=r"no\.jsonl")
-
-
 def case_inspect_a_model(t):
     gguf, = rows(t.run("inspect", GGUF, "--json"))
     folder, = rows(t.run("inspect", FOLDER, "--json"))
@@ -486,6 +424,24 @@ def case_export_a_tokenizer(t):
     row = generate(t, "--chat", "--prompt", EXPECTED[3]["prompt"], "--max-tokens", "96", model="out")
     assert (row["text"], row["finish_reason"]) == (EXPECTED[3]["text"], "stop"), row
     t.run("export", FOLDER / "model.safetensors", "--tokenizer", "x", exit=3, err=r"no GGUF file")
+
+
+def case_export_a_model_both_ways(t):
+    prompt = ("--chat", "--prompt", EXPECTED[3]["prompt"], "--max-tokens", "96")
+    t.run("export", FOLDER, "m.gguf", out=r"m\.gguf: written, .* of tensors in BF16")
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", "--dtype", "f32", out=r"folder: written, .* of tensors in F32")
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} == {p.name for p in t.path("folder").iterdir()}
+    for model in ("m.gguf", "folder"):
+        row = generate(t, *prompt, model=model)
+        assert (row["text"], row["finish_reason"]) == (EXPECTED[3]["text"], "stop"), row
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", exit=2, err=r"folder: is there already; --force replaces it")
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", "--dtype", "f16", "--shard", "20kB", "--force")
+    assert t.path("folder/model.safetensors.index.json").exists() and not t.path("folder/model.safetensors").exists()
+    t.path("folder/notes.txt").write_text("mine")
+    t.run("export", "m.gguf", "folder", "--to", "safetensors", "--force", exit=2, err=r"OUT: folder: holds 'notes\.txt'")
+    t.run("export", FOLDER, "/dev/full", "--to", "gguf", exit=1, err=r"no space left")
+    t.run("export", GOLDEN / "models/gemma2", "no.gguf", "--dtype", "f32", exit=3, err=r"GGUF's gemma2 has no key that says the scale of attention")
+    assert sorted(p.name for p in t.path(".").iterdir()) == ["folder", "m.gguf"], list(t.path(".").iterdir())
 
 
 def case_the_guides_example_is_the_one_that_is_compiled(t):

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 
+from processes import PATIENCE_S, until
 from run_cli_tests import HERE, run_cases
 
 MODEL = HERE.parent / "golden/models/chat"  # a token a byte, ChatML
@@ -72,11 +73,7 @@ class Server:
             os.dup2(nothing.fileno(), self.process.stderr.fileno())
 
     def wait_until_idle(self):
-        for _ in range(400):
-            if self.metric("requests_active") == 0 and self.metric("requests_waiting") == 0:
-                return
-            time.sleep(0.02)
-        raise AssertionError("requests are still under way")
+        until(lambda: self.metric("requests_active") == 0 and self.metric("requests_waiting") == 0, "no request under way")
 
 
 @contextlib.contextmanager
@@ -458,11 +455,11 @@ def case_ctrl_c_ends_requests_and_frees_the_port(t):
         body = {"prompt": "abc" * 60, "max_tokens": 200, "ignore_eos": True, "n": 8}
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             under_way = pool.submit(s.send, "POST", "/v1/completions", body)
-            time.sleep(0.1)
+            until(lambda: s.metric("requests_active") > 0 or under_way.done(), "a request under way")
             s.process.send_signal(signal.SIGINT)
-            status, text = under_way.result(20)
+            status, text = under_way.result(PATIENCE_S)
         assert status in (200, 503), (status, text)
-        assert s.process.wait(20) == 130
+        assert s.process.wait(PATIENCE_S) == 130
         with socket.socket() as port:
             port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             port.bind(("127.0.0.1", s.port))

@@ -9,6 +9,7 @@ import time
 from comm_test import Gloo, connections, need_engine, until
 from federate_test import SMALL, make_images
 from mpi_ranks import MPIRUN, ROOT_ENVIRONMENT
+from processes import cpu_seconds
 from run_cli_tests import changed, run_cases
 
 
@@ -16,10 +17,6 @@ def train(t):
     """Options of a small federated run, with its images."""
     make_images(t)
     return [*changed(SMALL, "--clients-per-round", "4"), "--codec", "eden:bits=1", "--local-epochs", "8"]
-
-
-def cpu_seconds(pid):
-    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def until_training(group):

@@ -1,4 +1,4 @@
-// tests: what goes into a message: values that are not finite, names of tensors, the codec nobody named.
+// tests: what goes into a message: values and weights that are not finite, names of tensors, the codec nobody named.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -61,6 +61,43 @@ TEST(Message, NamesAreWellFormed) {
   for (const char* good : {"layer.0", "\u00e9\u0416", "\ud7ff\ue000", "\U0001f600\U0010ffff", ""}) {
     EXPECT_NO_THROW(encoder_of(good)) << good;
   }
+}
+
+TEST(Message, EnergyOfTensorsThatTravelRawAndOfNanDoesNotCount) {
+  using Data = std::vector<std::vector<float>>;
+  const auto report = [&](const Manifest& manifest, const Data& data, NonFinite policy) {
+    Encoder e(manifest, Codec::parse("eden:bits=2,allocate=energy"), RunSecret::from_seed(9), {1, policy});
+    std::vector<uint8_t> bytes(e.max_bytes());
+    std::vector<TensorView> views;
+    for (const std::vector<float>& x : data) views.emplace_back(std::span<const float>(x));
+    EncodeReport r;
+    bytes.resize(e.encode_message(views, kIds, bytes, &r));
+    std::vector<TensorRecord> records = read_stream_info(bytes, "message", {}, &manifest).tensors;
+    return std::pair(r, records);
+  };
+  const Manifest one = {{"a", DType::kFloat32, {65536}}};
+  Data data = {normal_vector(65536, 1)};
+  const double clean = report(one, data, NonFinite::kZero).first.vnmse();
+  data[0][5000] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NEAR(report(one, data, NonFinite::kZero).first.vnmse(), clean, .01);
+  const Manifest two = {{"a", DType::kFloat32, {65536}}, {"raw", DType::kFloat32, {65536}}};
+  data = {normal_vector(65536, 1), std::vector<float>(65536, 1e-9f)};
+  data[1][7] = std::numeric_limits<float>::quiet_NaN();
+  const auto records = report(two, data, NonFinite::kPass).second;
+  EXPECT_NEAR(8.0 * static_cast<double>(records[0].bytes) / 65536, 2, .05);
+}
+
+TEST(Message, WeightsAreFinite) {
+  const std::vector<uint8_t> message = round_trip(normal_vector(5000, 1), "eden", kIds).bytes;
+  Decoder d(one_tensor(5000), RunSecret::from_seed(1));
+  std::vector<float> out(5000);
+  const std::span<float> acc(out);
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_KPD_ERROR(kInvalidArgument, "weight inf", d.decode_add(message, kIds, inf, {&acc, 1}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "nan, expected a finite", d.decode_add(message, kIds, inf - inf, {&acc, 1}));
+  EXPECT_EQ(out, std::vector<float>(5000)) << "nothing was added";
+  d.decode_add(message, kIds, 1, {&acc, 1});
+  EXPECT_NE(out, std::vector<float>(5000));
 }
 
 }  // namespace

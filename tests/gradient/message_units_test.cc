@@ -322,19 +322,6 @@ TEST(Units, AnEncoderIsGoodAfterAPlanThatFailed) {
   EXPECT_EQ(bytes, message_of(m, policy));
 }
 
-// Only eden has an entropy code that its rate may turn into a fixed one.
-TEST(Units, NoOtherMethodTakesTheFlagOfTheEntropyCode) {
-  for (const uint8_t method : {kSqId, kHadamardSqId, kRandKId}) {
-    const CodecTable table{{{.method = method, .log2_block = 12, .flags = kFlagEntropy, .rate = 1, .param = 7}}, {{0, 1}}};
-    std::vector<uint8_t> bytes(codec_table_bytes(table));
-    ByteWriter w(bytes);
-    write_codec_table(w, table);
-    ByteReader r(bytes, "hostile");
-    CodecTable read;
-    EXPECT_KPD_ERROR(kCorruptData, "flags 1", read_codec_table(r, 1, read));
-  }
-}
-
 TEST(Units, ExactTypesTravelAsTheyAre) {
   const std::vector<int64_t> batches = {3, -4, int64_t{1} << 62};
   const std::vector<uint8_t> flags = {1, 0, 1, 1, 0};

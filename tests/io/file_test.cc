@@ -1,3 +1,4 @@
+// tests: mapped files, inputs that are pipes, files written in pieces, locks, and outputs that appear when they are whole.
 #include "kpd/io/file.h"
 
 #include <fcntl.h>

@@ -53,8 +53,8 @@ inline std::vector<GgufDamage> gguf_header_damages() {
   add("values_more", with(16, 3, 8), kCorruptData, "byte ");
   add("values_all_ones", with(16, UINT64_MAX, 8), kCorruptData, "byte 16: 18446744073709551615 metadata values");
   add("values_2_60", with(16, uint64_t{1} << 60, 8), kCorruptData, "expected at least 13 bytes each");
-  add("key_all_ones", with(24, UINT64_MAX, 8), kCorruptData, "byte 24: key: a text of 18446744073709551615 bytes");
-  add("key_2_40", with(24, uint64_t{1} << 40, 8), kCorruptData, "byte 24: key: a text of 1099511627776 bytes");
+  add("key_all_ones", with(24, UINT64_MAX, 8), kCorruptData, "byte 24: key: a string of 18446744073709551615 bytes");
+  add("key_2_40", with(24, uint64_t{1} << 40, 8), kCorruptData, "byte 24: key: a string of 1099511627776 bytes");
   GgufBytes many((1 << 20) + 1, 0);
   many.out.resize(24 + 24 * ((1 << 20) + 1));
   // Not frozen as a file: it must be large to get past the comparison with the bytes that are left.
@@ -75,7 +75,7 @@ inline std::vector<GgufDamage> gguf_value_damages() {
   add("bool_2", one().key("k", 7).number(uint8_t{2}), kCorruptData, "byte 37: value of key 'k': 2, expected 0 or 1");
   add("bool_array_255", one().array("k", 7, 2).number(uint8_t{1}).number(uint8_t{255}), kCorruptData, "255, expected 0 or 1");
   add("text_all_ones", one().key("k", 8).number(UINT64_MAX), kCorruptData,
-      "byte 37: value of key 'k': a text of 18446744073709551615 bytes");
+      "byte 37: value of key 'k': a string of 18446744073709551615 bytes");
   add("array_nested", one().array("k", 9, 1).number(4u).number(uint64_t{0}), kUnsupported,
       "value of key 'k': an array of arrays");
   add("array_type_99", one().array("k", 99, 1), kCorruptData, "type 99, expected 0 to 12");
@@ -83,7 +83,8 @@ inline std::vector<GgufDamage> gguf_value_damages() {
   add("array_2_61_words", one().array("k", 10, uint64_t{1} << 61), kCorruptData, "items");
   add("array_of_texts_2_32", one().array("k", 8, uint64_t{1} << 32), kCorruptData, "4294967296 items");
   add("array_one_too_many", one().array("k", 0, 97), kCorruptData, "97 items");
-  add("array_text_beyond", one().array("k", 8, 2).text("a").number(uint64_t{1} << 20), kCorruptData, "a text of 1048576 bytes");
+  add("array_text_beyond", one().array("k", 8, 2).text("a").number(uint64_t{1} << 20), kCorruptData,
+      "a string of 1048576 bytes");
   GgufBytes twice(0, 2);
   twice.key("k", 0).number(uint8_t{1}).key("k", 0).number(uint8_t{1});
   add("key_twice", twice, kCorruptData, "byte 38: key 'k' is given twice");
@@ -144,7 +145,7 @@ inline std::vector<GgufDamage> gguf_tensor_damages() {
   add("name_long", GgufBytes(1, 0).tensor(std::string(4097, 'n'), {8}, 0, 0), kLimitExceeded,
       "name of a tensor: 4097 bytes, the limit is 4096");
   add("name_all_ones", GgufBytes(1, 0).number(UINT64_MAX).number(0u).number(0u).number(uint64_t{0}), kCorruptData,
-      "name of a tensor: a text of 18446744073709551615 bytes");
+      "name of a tensor: a string of 18446744073709551615 bytes");
   add("name_with_newline", GgufBytes(1, 0).tensor("a\nb", {8}, 99, 0), kUnsupported, "tensor 'a?b' is of ggml's type 99");
   GgufBytes wide(1, 1);
   wide.key("general.alignment", 4).number(4096u).tensor("w", {8}, 0, 32);

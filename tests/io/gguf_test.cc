@@ -81,22 +81,22 @@ TEST(GgufParse, ReadsArrays) {
   EXPECT_EQ(std::get<std::vector<bool>>(*m.find("bool")), (std::vector<bool>{true, false, true}));
   EXPECT_TRUE(m.integers("none").empty());
   EXPECT_EQ(m.integers("i64"), (std::vector<int64_t>{INT64_MIN}));
-  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'u64' holds 18446744073709551615, expected an array of whole numbers",
+  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'u64' holds 18446744073709551615, expected an array of signed 64-bit integers",
                    m.integers("u64"));
 }
 
 TEST(GgufParse, AccessorsSayWhatIsWrong) {
   const GgufMetadata m = parse_gguf(every_type(), "m.gguf").metadata;
   EXPECT_EQ(m.find("absent"), nullptr);
-  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'absent' is missing, expected a whole number of 0 or more", m.number("absent"));
-  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'i8' is -3, expected a whole number of 0 or more", m.number("i8"));
-  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'f32' is a real number, expected a whole number", m.number("f32"));
-  EXPECT_KPD_ERROR(kCorruptData, "key 'text' is a text, expected a number", m.real("text"));
+  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'absent' is missing, expected an integer of 0 or more", m.number("absent"));
+  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'i8' is -3, expected an integer of 0 or more", m.number("i8"));
+  EXPECT_KPD_ERROR(kCorruptData, "m.gguf: key 'f32' is a real number, expected an integer", m.number("f32"));
+  EXPECT_KPD_ERROR(kCorruptData, "key 'text' is a string, expected a number", m.real("text"));
   EXPECT_KPD_ERROR(kCorruptData, "key 'u8' is an unsigned number, expected a bool", m.boolean("u8"));
-  EXPECT_KPD_ERROR(kCorruptData, "key 'list' is an array of texts, expected a text", m.text("list"));
-  EXPECT_KPD_ERROR(kCorruptData, "key 'text' is a text, expected an array of texts", m.texts("text"));
+  EXPECT_KPD_ERROR(kCorruptData, "key 'list' is an array of strings, expected a string", m.text("list"));
+  EXPECT_KPD_ERROR(kCorruptData, "key 'text' is a string, expected an array of strings", m.texts("text"));
   EXPECT_KPD_ERROR(kCorruptData, "key 'yes' is a bool, expected an array of numbers", m.reals("yes"));
-  EXPECT_KPD_ERROR(kCorruptData, "key 'i8' is a signed number, expected an array of whole numbers", m.integers("i8"));
+  EXPECT_KPD_ERROR(kCorruptData, "key 'i8' is a signed number, expected an array of signed 64-bit integers", m.integers("i8"));
 }
 
 TEST(GgufParse, ReadsTensors) {

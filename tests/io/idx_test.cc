@@ -1,3 +1,4 @@
+// tests: MNIST's files of images and labels, plain and compressed, cut and damaged.
 #include "kpd/io/idx.h"
 
 #include <zlib.h>

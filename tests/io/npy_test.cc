@@ -1,3 +1,4 @@
+// tests: NumPy's files: versions, types, orders, hostile headers, the header that is written.
 #include "kpd/io/npy.h"
 
 #include <cstring>

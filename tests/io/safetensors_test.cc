@@ -1,3 +1,4 @@
+// tests: safetensors: every type, overlaps and gaps, hostile headers, what is written reads back.
 #include "kpd/io/safetensors.h"
 
 #include <array>
@@ -143,7 +144,7 @@ TEST(Safetensors, RefusesUnknownTypesAndParts) {
                    parse(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4)));
   EXPECT_KPD_ERROR(kCorruptData, "expected text", parse(file_of("{\"__metadata__\":{\"a\":1}}", 0)));
   EXPECT_KPD_ERROR(kCorruptData, "expected text", parse(file_of("{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0)));
-  EXPECT_KPD_ERROR(kCorruptData, "expected an object of texts", parse(file_of("{\"__metadata__\":\"a\"}", 0)));
+  EXPECT_KPD_ERROR(kCorruptData, "expected an object of strings", parse(file_of("{\"__metadata__\":\"a\"}", 0)));
 }
 
 TEST(Safetensors, RefusesWrongShapesAndOffsets) {

@@ -1,3 +1,4 @@
+// tests: the formats of tensors behind one interface: the choice by name and content, errors, what each cannot hold.
 #include "kpd/io/tensors.h"
 
 #include <cstring>

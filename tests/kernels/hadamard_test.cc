@@ -1,4 +1,4 @@
-// tests: every instruction set's butterflies, edges and magnitudes against the scalar reference, bit for bit; the reference
+// tests: every instruction set's butterflies and edges against the scalar reference, bit for bit; the reference
 // against the definition.
 #include "kernels/hadamard.h"
 
@@ -81,7 +81,7 @@ TEST_P(Hadamard, WorksInPlace) {
   EXPECT_EQ(x, want);
 }
 
-TEST_P(Hadamard, FlipScaleAndMagnitudeEqualTheReference) {
+TEST_P(Hadamard, FlipScaleEqualsTheReference) {
   for (const size_t n : {1, 3, 15, 16, 17, 31, 100, 1000, 4096, 8191}) {
     const std::vector<float> x = random_floats(n, n);
     const std::vector<uint32_t> signs = random_bits(n / 32 + 4, n);
@@ -91,17 +91,6 @@ TEST_P(Hadamard, FlipScaleAndMagnitudeEqualTheReference) {
       scalar::flip_scale({x.data(), signs.data(), 0.7f}, n, want.data(), accumulate);
       ASSERT_EQ(std::memcmp(got.data(), want.data(), 4 * n), 0) << n;
     }
-    const Magnitude got = magnitude(x.data(), n), want = scalar::magnitude(x.data(), n);
-    EXPECT_EQ(got.max_abs_bits, want.max_abs_bits) << n;
-    EXPECT_EQ(got.sum_squares, want.sum_squares) << n;
-  }
-}
-
-TEST_P(Hadamard, MagnitudeSeesNonFiniteEverywhere) {
-  for (size_t at = 0; at < 100; ++at) {
-    std::vector<float> x(100, 1.0f);
-    x[at] = at % 2 == 0 ? __builtin_nanf("") : -__builtin_inff();
-    EXPECT_GE(magnitude(x.data(), x.size()).max_abs_bits, 0x7f800000u) << at;
   }
 }
 

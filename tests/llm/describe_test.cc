@@ -379,9 +379,9 @@ TEST(Describe, Refusals) {
       ErrorCode::kCorruptData, "factors");
   refused("Qwen2ForCausalLM", R"("layer_types": ["full_attention"])", ErrorCode::kCorruptData, "layer_types");
   refused("LlamaForCausalLM", R"("rope_theta": 1e706)", ErrorCode::kCorruptData, "beyond what a double holds");
-  EXPECT_THROW(describe_config("{", "config.json"), Error);
-  EXPECT_THROW(describe_config("[]", "config.json"), Error);
-  EXPECT_THROW(describe_config("{}", "config.json"), Error);
+  EXPECT_KPD_ERROR(kCorruptData, "byte 1: not valid JSON here", describe_config("{", "config.json"));
+  EXPECT_KPD_ERROR(kCorruptData, "expected an object", describe_config("[]", "config.json"));
+  EXPECT_KPD_ERROR(kCorruptData, "architectures is missing", describe_config("{}", "config.json"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/expect_error.h"
 #include "kpd/base/error.h"
 
 namespace kpd::llm {
@@ -125,7 +126,7 @@ TEST(Evaluate, EndsEarlyWithWhatItHas) {
   const auto windows = make_windows(plan, some_text(100), std::nullopt);
   const Evaluation e = evaluate(model, nullptr, plan, windows, [](size_t done) { return done < 2; });
   EXPECT_EQ(e.windows, 2u);
-  EXPECT_THROW(make_windows(plan, some_text(19), std::nullopt), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "less than one window of 20", make_windows(plan, some_text(19), std::nullopt));
 }
 
 }  // namespace

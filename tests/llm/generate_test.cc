@@ -66,7 +66,7 @@ TEST(Sampler, RepetitionCosts) {
 TEST(Sampler, Refusals) {
   for (const SamplingOptions& o : {SamplingOptions{.temperature = -1}, SamplingOptions{.top_p = 0}, SamplingOptions{.min_p = 2},
                                    SamplingOptions{.repeat_penalty = 0}}) {
-    EXPECT_THROW(check_sampling(o), Error);
+    EXPECT_KPD_ERROR(kInvalidArgument, "expected", check_sampling(o));
   }
 }
 
@@ -86,7 +86,7 @@ TEST(Sampler, LogitsThatAreNoNumbersAreRefused) {
   // What was refused is not a draw: the next ones are those of a sampler that never saw it.
   Sampler a({.temperature = 1, .seed = 5}), b({.temperature = 1, .seed = 5});
   const std::vector<float> even(50, 0);
-  EXPECT_THROW(a.pick(std::vector<float>{kNan}), Error);
+  EXPECT_KPD_ERROR(kCorruptData, "NaN", a.pick(std::vector<float>{kNan}));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(a.pick(even), b.pick(even));
 }
 

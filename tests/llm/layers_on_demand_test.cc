@@ -11,6 +11,7 @@
 #include "base/expect_error.h"
 #include "base/new_operators.h"
 #include "io/temp_folder.h"
+#include "kpd/llm/export.h"
 #include "kpd/llm/model.h"
 #include "io/json.h"
 
@@ -112,12 +113,12 @@ TEST(LayersOnDemand, AreAskedForWhereTheyAre) {
 
 class Memory : public testing::TempFolder {
  protected:
-  static constexpr size_t kModel = 1024, kFf = 3072, kLayers = 4, kVocabulary = 4096;
+  static constexpr size_t kModel = 1024, kFf = 3072, kLayers = 3, kVocabulary = 4096;
 
   // Zeros that take no place on the disk.
-  void write_model() const {
+  void write_model(size_t n_layers) const {
     const io::Json config = {{"architectures", {"LlamaForCausalLM"}},
-                             {"num_hidden_layers", kLayers},
+                             {"num_hidden_layers", n_layers},
                              {"hidden_size", kModel},
                              {"num_attention_heads", 8},
                              {"num_key_value_heads", 4},
@@ -137,7 +138,7 @@ class Memory : public testing::TempFolder {
     };
     put("model.embed_tokens", {kVocabulary, kModel});
     put("model.norm", {kModel});
-    for (size_t i = 0; i < kLayers; ++i) {
+    for (size_t i = 0; i < n_layers; ++i) {
       const std::string layer = "model.layers." + std::to_string(i) + ".";
       put(layer + "input_layernorm", {kModel});
       put(layer + "post_attention_layernorm", {kModel});
@@ -171,7 +172,7 @@ class Memory : public testing::TempFolder {
 };
 
 TEST_F(Memory, AtMostTwoLayersAndTheHiddenStates) {
-  write_model();
+  write_model(kLayers);
   constexpr int64_t kLayer = int64_t{2} * (3 * kModel * kModel + 3 * kFf * kModel);
   // What runs between the layers: rows of every width, the cache, logits; and the arena's unit.
   const auto n = static_cast<int64_t>(kTokens.size());
@@ -179,6 +180,24 @@ TEST_F(Memory, AtMostTwoLayersAndTheHiddenStates) {
   const int64_t whole = peak(Layers::kAll), parts = peak(Layers::kOnDemand);
   EXPECT_LE(parts, 2 * kLayer + between);
   EXPECT_GE(whole, static_cast<int64_t>(kLayers) * kLayer);
+}
+
+TEST_F(Memory, AnExportHoldsNoMoreThanOneTensor) {
+  write_model(1);
+  constexpr int64_t kSmallest = int64_t{2} * kModel * kModel / 2, kLargest = int64_t{2} * kVocabulary * kModel;
+  for (const CheckpointFormat format : {CheckpointFormat::kSafetensors, CheckpointFormat::kGguf}) {
+    const int64_t before = g_held.load();
+    g_most.store(before);
+    const Checkpoint checkpoint = Checkpoint::open(folder_);
+    const CheckpointExport plan(checkpoint, {.format = format, .type = BlockType::kBF16});
+    uint64_t written = 0;
+    plan.write(path("out"), io::Existing::kKeep, [&](uint64_t bytes) { written += bytes; });
+    EXPECT_EQ(written, plan.bytes());
+    EXPECT_GT(written, static_cast<uint64_t>(3 * kLargest));
+    EXPECT_LT(g_most.load() - before, kLargest);
+    EXPECT_GT(g_most.load() - before, kSmallest / 4);  // the counter counts
+    fs::remove_all(path("out"));
+  }
 }
 
 }  // namespace

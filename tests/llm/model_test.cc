@@ -238,22 +238,24 @@ TEST(Model, TheTapSeesEveryGroup) {
 TEST(Model, BadBatchesAreRefusedBeforeAnyWork) {
   Model model = load_exact("llama");
   const auto cache = model.make_cache("f32", 64);
-  const auto refused = [&](const BatchPart& p) {
+  const auto refused = [&](const std::string& part, const BatchPart& p) {
     const BatchPart batch[] = {p};
-    EXPECT_THROW(model.forward(batch, *cache), Error);
+    EXPECT_KPD_ERROR(kInvalidArgument, part, model.forward(batch, *cache));
     EXPECT_EQ(cache->length(0), 0u);
   };
-  refused({0, {}, {}, BatchPart::Want::kLast, {}});
-  refused({0, {96}, {}, BatchPart::Want::kLast, {}});
-  refused({0, {-1}, {}, BatchPart::Want::kLast, {}});
-  refused({0, {1, 2}, {5, 5}, BatchPart::Want::kLast, {}});
-  refused({0, {1, 2}, {5}, BatchPart::Want::kLast, {}});
-  refused({0, {1, 2}, {}, BatchPart::Want::kList, {2}});
-  refused({0, {1, 2}, {}, BatchPart::Want::kList, {1, 0}});
-  refused({0, {1, 2}, {}, BatchPart::Want::kList, {0, 1, 1, 1}});
-  refused({0, {1, 2}, {-1, 0}, BatchPart::Want::kLast, {}});
-  refused({0, {1, 2}, {5, std::numeric_limits<int32_t>::max()}, BatchPart::Want::kLast, {}});
-  refused({0, std::vector<text::TokenId>(65, 1), {}, BatchPart::Want::kLast, {}});
+  refused("a batch without tokens", {0, {}, {}, BatchPart::Want::kLast, {}});
+  refused("token 96 is beyond", {0, {96}, {}, BatchPart::Want::kLast, {}});
+  refused("token -1 is beyond", {0, {-1}, {}, BatchPart::Want::kLast, {}});
+  refused("position 5 does not follow 5", {0, {1, 2}, {5, 5}, BatchPart::Want::kLast, {}});
+  refused("1 positions for 2 tokens", {0, {1, 2}, {5}, BatchPart::Want::kLast, {}});
+  refused("logits of row 2 of 2", {0, {1, 2}, {}, BatchPart::Want::kList, {2}});
+  refused("do not ascend", {0, {1, 2}, {}, BatchPart::Want::kList, {1, 0}});
+  refused("do not ascend", {0, {1, 2}, {}, BatchPart::Want::kList, {0, 1, 1, 1}});
+  refused("no position -1", {0, {1, 2}, {-1, 0}, BatchPart::Want::kLast, {}});
+  refused("no position 2147483647", {0, {1, 2}, {5, std::numeric_limits<int32_t>::max()}, BatchPart::Want::kLast, {}});
+  const BatchPart too_long[] = {{0, std::vector<text::TokenId>(65, 1), {}, BatchPart::Want::kLast, {}}};
+  EXPECT_KPD_ERROR(kLimitExceeded, "64", model.forward(too_long, *cache));
+  EXPECT_EQ(cache->length(0), 0u);
 }
 
 TEST(Model, CachesOfOtherModelsAreRefusedBeforeAnyWork) {

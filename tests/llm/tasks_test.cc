@@ -85,7 +85,7 @@ TEST(Tasks, WrongFilesNameTheLine) {
   EXPECT_NE(error_of(Task::kPiqa, R"({"goal": "g", "sol1": "a", "sol2": "b"})", "2").find("0 to 1"), std::string::npos);
   EXPECT_NE(error_of(Task::kLambada, std::string(1 << 16, '[')).find("JSON object"), std::string::npos);
   EXPECT_NE(error_of(Task::kLambada, "\n \n").find("no item of lambada"), std::string::npos);
-  EXPECT_THROW(parse_task("piq"), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "the task 'piq' is unknown", parse_task("piq"));
 }
 
 }  // namespace

@@ -125,6 +125,8 @@ def case_a_page_for_every_command():
         assert f"\\fBkpd\\-{verb}\\fR" in general, verb
         page = (folder / f"kpd-{verb}.1").read_text()
         text = run(program(), verb, "--help")
+        said = text.splitlines()[0].replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+        assert said in page, f"{verb}: not in its page: {said}"
         options = re.findall(r"^ +(?:-[a-z],)?(--[a-z-]+)", text, re.M)
         assert "--help" in options and len(options) == page.count("\n.TP\n\\fB\\-"), f"{verb}: {options}\n{page}"
         for option in options:

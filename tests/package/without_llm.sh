@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# without_llm.sh BUILD CMAKE: configures and builds kpd without kpd::llm in BUILD/without_llm (which is kept: the next time little is built)
-# and tries it: gradients work, the commands of models say what is missing. And without kpd::io: no program, and CMake says so.
+# without_llm.sh BUILD CMAKE: configures and builds kpd without kpd::llm in BUILD-without_llm (which is kept: the next time little is built; and
+# lies beside BUILD, so that ccache knows what both compile) and tries it: gradients work, the commands of models say what is missing. And without kpd::io: no program, and CMake says so.
 set -euo pipefail
 build=$(cd "${1:?usage: without_llm.sh BUILD CMAKE}" && pwd -P)
 cmake=${2:?usage: without_llm.sh BUILD CMAKE}
@@ -26,9 +26,9 @@ expect() {
   fi
 }
 
-configure "$build/without_llm" -DKPD_WITH_LLM=OFF >"$work/log" || { cat "$work/log"; exit 1; }
-"$cmake" --build "$build/without_llm" --target kpd_program kpd_manual --parallel 2
-kpd=$build/without_llm/bin/kpd
+configure "$build-without_llm" -DKPD_WITH_LLM=OFF >"$work/log" || { cat "$work/log"; exit 1; }
+"$cmake" --build "$build-without_llm" --target kpd_program kpd_manual --parallel 2
+kpd=$build-without_llm/bin/kpd
 if ldd "$kpd" | grep -E "pcre2|httplib|libedit"; then
   echo "a kpd without language models is linked with what only they need (above)" >&2
   exit 1
@@ -36,7 +36,7 @@ fi
 
 # Gradients: what the examples of --help do.
 cd "$work"
-expect 0 "eden:bits=1" "$kpd" mean --synthetic lognormal --dim 2^14 --clients 4 --trials 2 --codec eden:bits=1 --seed 1 --out mean.npy
+expect 0 "eden:bits=1" "$kpd" mean --synthetic lognormal --dim 2^14 --clients 4 --codec eden:bits=1 --seed 1 --out mean.npy
 expect 0 "" "$kpd" encode mean.npy mean.kpdg --codec eden:bits=2 --seed 1
 expect 0 "eden:bits=2" "$kpd" inspect mean.kpdg
 expect 0 "" "$kpd" decode mean.kpdg back.npy

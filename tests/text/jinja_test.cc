@@ -100,7 +100,7 @@ TEST(Jinja, WhatIsNotRunMayBeAnything) {
 }
 
 TEST(Jinja, ATemplatesRefusalIsInItsWords) {
-  EXPECT_KPD_ERROR(kInvalidArgument, "the chat template refuses these messages: no ?tools?",
+  EXPECT_KPD_ERROR(kInvalidArgument, "the chat template rejected these messages: no ?tools?",
                    run("{{ raise_exception('no \ntools\n') }}"));
 }
 
@@ -138,7 +138,7 @@ TEST(Jinja, NothingRunsWithoutEnd) {
     SCOPED_TRACE(piece);
     std::string source = "{{ ";
     for (int i = 0; i < 5000; ++i) source += piece;
-    EXPECT_THROW(run(source), Error);
+    EXPECT_KPD_ERROR(kCorruptData, "chat template, line 1, column ", run(source));
   }
 }
 

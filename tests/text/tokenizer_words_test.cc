@@ -69,7 +69,7 @@ TEST(Expressions, AreRefusedWhereTheyWouldMeanSomethingElse) {
   refuse("[[:alpha:]]", "a set within a set");
   refuse(R"([\W_])", "'\\W' within a set");
   refuse(R"(\X)", "'\\X'");
-  refuse(R"(a|(?i)b)", "an option that is not at its beginning");
+  refuse(R"(a|(?i)b)", "an option that is not at its start");
   refuse("(?s:.)", "an unknown option");
   refuse("[a", "a '[' that is not closed");
   refuse("a\\", "a '\\' at its end");

@@ -1,3 +1,4 @@
+// tests: checkpoints of federated training: every field, every cut, every flipped byte.
 #include "train/checkpoint.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// tests: how examples are dealt to clients, and which clients a round has.
 #include "train/client_split.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// tests: federated training on a toy task: learning, repetition, resumption, clients that drop out.
 #include "kpd/train/federate.h"
 
 #include <gtest/gtest.h>

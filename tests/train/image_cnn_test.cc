@@ -1,3 +1,4 @@
+// tests: the network for images: its parameters, its gradient, its determinism.
 #include "kpd/train/image_cnn.h"
 
 #include <gtest/gtest.h>

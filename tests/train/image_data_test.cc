@@ -1,3 +1,4 @@
+// tests: image data sets by the names of their files.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,3 +1,4 @@
+// tests: the server's optimizers, by their formulas.
 #include "train/server_optimizer.h"
 
 #include <gtest/gtest.h>

@@ -74,7 +74,7 @@ void require(const std::string& text, const char* option, const char* meta) {
 uint64_t parse_count(std::string_view option, std::string_view text, uint64_t min, uint64_t max) {
   const auto value = parse_power(text);
   if (!value || *value < min || *value > max) {
-    usage(option, " ", text, ": expected a whole number from ", min, " to ", max, " (2^20 and 2^20+1 are understood)");
+    usage(option, " ", text, ": expected an integer from ", min, " to ", max, " (2^20 and 2^20+1 are understood)");
   }
   return *value;
 }

@@ -1,6 +1,5 @@
 // tools: `kpd bench`, tokens per second of a language model, measured and named as llama-bench does it.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "cli.h"
 #include "commands.h"
+#include "kpd/base/clock.h"
 #include "kpd/base/cpu.h"
 #include "kpd/base/rng.h"
 #include "kpd/base/version.h"
@@ -53,10 +53,10 @@ class Bench {
     std::vector<double> speeds;
     for (size_t i = 0; i < repetitions + 1; ++i) {
       cache_->crop(0, depth_);
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = Clock::now();
       read(prompt);
       for (size_t t = 0; t < generated; ++t) step(1, llm::BatchPart::Want::kLast);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double seconds = seconds_since(start);
       // The first warms up caches and threads.
       if (i > 0) speeds.push_back(static_cast<double>(prompt + generated) / seconds);
     }

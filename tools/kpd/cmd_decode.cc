@@ -1,9 +1,10 @@
 // tools: `kpd decode`, a compressed file back to tensors.
-#include <chrono>
 #include <memory>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "kpd/base/clock.h"
 
 #include "cli.h"
 #include "commands.h"
@@ -58,7 +59,7 @@ int run_decode(DecodeArgs args) {
 
   const io::MappedFile file = map_input(args.in);
   const std::span<const uint8_t> stream = file.bytes();
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const gradient::StreamInfo info = gradient::read_stream_info(stream, args.in);
   if (!info.is_file) {
     fail(ErrorCode::kUnsupported, args.in,
@@ -87,7 +88,7 @@ int run_decode(DecodeArgs args) {
   output.commit();
   progress.clear();
   figures.saturated += output.limited();
-  figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  figures.seconds = seconds_since(start);
   report(args, figures);
   return kExitOk;
 }

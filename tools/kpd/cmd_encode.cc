@@ -1,5 +1,4 @@
 // tools: `kpd encode`, tensors to one compressed file (docs/format/gradient.md, file form).
-#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "codec_options.h"
 #include "commands.h"
 #include "files.h"
+#include "kpd/base/clock.h"
 #include "kpd/base/cpu.h"
 #include "kpd/gradient/stream_info.h"
 #include "progress.h"
@@ -93,7 +93,7 @@ int run_encode(EncodeArgs args) {
   options.metadata = input.file.metadata;
   options.on_progress = [&progress](uint64_t elements) { progress->tick(elements); };
   note_idle_patterns(codec, input.manifest);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   gradient::EncodeReport report;
   try {
     gradient::Encoder encoder(input.manifest, codec, gradient::RunSecret{}, options);
@@ -110,7 +110,7 @@ int run_encode(EncodeArgs args) {
     const bool refused = std::string_view(e.what()).ends_with("is not finite");
     fail(e.code(), args.in, ": ", e.what(), refused ? " (--nonfinite zero or pass takes it)" : "");
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   progress.reset();
 
   const double bits =

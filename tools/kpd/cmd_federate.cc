@@ -288,6 +288,56 @@ void check_outputs(const FederateArgs& args, std::optional<io::FileLock>& lock) 
     usage("--checkpoint ", args.checkpoint, ": the file is there already; continue it with --resume, or remove it");
 }
 
+// The number of clients that the data has, or has room for.
+void fit_clients(const FederateArgs& args, const train::Task& task, train::FederateOptions& options) {
+  const uint64_t examples = task.train_labels().size();
+  if (!task.own_clients().empty()) {
+    options.clients = task.own_clients().size();
+    if (options.clients_per_round > options.clients)
+      usage("--clients-per-round ", options.clients_per_round, ": ", args.data, " has ", options.clients, " clients");
+  } else if (options.clients > examples / options.examples_per_client) {
+    usage("--clients ", options.clients, ": the data has ", examples, " training images, enough for ",
+          examples / options.examples_per_client, " clients of ", options.examples_per_client);
+  }
+}
+
+// What is shown and saved while a run goes on. It outlives the callbacks that it gives.
+class Watch {
+ public:
+  Watch(FederateReport& report, std::optional<UpdateFolder>& updates, uint64_t rounds)
+      : report_(report), updates_(updates), rounds_(rounds) {}
+
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    if (progress_) progress_->clear();
+  }
+  void warn(const std::string& text) {
+    clear();
+    fmt::print(stderr, "kpd federate: warning: {}\n", text);
+  }
+  train::FederateCallbacks callbacks() {
+    train::FederateCallbacks callbacks;
+    callbacks.on_start = [this](uint64_t total) {
+      const std::lock_guard lock(mutex_);
+      progress_.emplace("federate", total, "clients");
+    };
+    callbacks.on_progress = [this](uint64_t units) { progress_->tick(units); };
+    callbacks.on_evaluation = [this](const train::Evaluation& e) { clear(), report_.evaluation(e); };
+    callbacks.on_codec_done = [this](const train::CodecResult& r) { clear(), report_.codec_done(r); };
+    callbacks.on_warning = [this](const std::string& text) { warn(text); };
+    if (updates_) callbacks.on_update = [this](const train::ClientUpdate& u) { updates_->save(u, rounds_); };
+    callbacks.stopped = [] { return interrupted(); };
+    return callbacks;
+  }
+
+ private:
+  FederateReport& report_;
+  std::optional<UpdateFolder>& updates_;
+  uint64_t rounds_;
+  std::optional<Progress> progress_;
+  std::mutex mutex_;  // ranks of this process may warn before there is a progress
+};
+
 int run_federate(const FederateArgs& args) {
   check_engine_options(args);
   const Format format = args.common.format();
@@ -299,44 +349,17 @@ int run_federate(const FederateArgs& args) {
   keep_freed_memory();
   options.seed = seed_of(args);
   const auto task = load_task(args);
-  const uint64_t examples = task->train_labels().size();
-  if (!task->own_clients().empty()) {
-    options.clients = task->own_clients().size();
-    if (options.clients_per_round > options.clients)
-      usage("--clients-per-round ", options.clients_per_round, ": ", args.data, " has ", options.clients, " clients");
-  } else if (options.clients > examples / options.examples_per_client) {
-    usage("--clients ", options.clients, ": the data has ", examples, " training images, enough for ",
-          examples / options.examples_per_client, " clients of ", options.examples_per_client);
-  }
+  fit_clients(args, *task, options);
   if (one_process) note_idle_patterns(parse_codecs(args.codecs).front(), task->manifest());  // all have the same patterns
   std::optional<UpdateFolder> updates;
   if (!args.save_updates.empty()) updates.emplace(args.save_updates, task->manifest());
 
   FederateReport report(options, args.task, args.engine.comm, args.common.json, format);
-  std::optional<Progress> progress;
-  std::mutex progress_mutex;  // ranks of this process may warn before it is there
-  const auto clear = [&] {
-    const std::lock_guard lock(progress_mutex);
-    if (progress) progress->clear();
-  };
-  train::FederateCallbacks callbacks;
-  callbacks.on_start = [&](uint64_t total) {
-    const std::lock_guard lock(progress_mutex);
-    progress.emplace("federate", total, "clients");
-  };
-  callbacks.on_progress = [&](uint64_t units) { progress->tick(units); };
-  callbacks.on_evaluation = [&](const train::Evaluation& e) { clear(), report.evaluation(e); };
-  callbacks.on_codec_done = [&](const train::CodecResult& r) { clear(), report.codec_done(r); };
-  const std::function<void(const std::string&)> warn = [&](const std::string& text) {
-    clear();
-    fmt::print(stderr, "kpd federate: warning: {}\n", text);
-  };
-  callbacks.on_warning = warn;
-  if (updates) callbacks.on_update = [&](const train::ClientUpdate& u) { updates->save(u, options.rounds); };
-  callbacks.stopped = [] { return interrupted(); };
+  Watch watch(report, updates, options.rounds);
+  const train::FederateCallbacks callbacks = watch.callbacks();
 
   const auto finish = [&](const train::FederateResult& result) {
-    clear();
+    watch.clear();
     if (result.stopped) return stop(args);
     report.summary(result.codecs);
     if (!args.plot.empty()) {
@@ -368,6 +391,7 @@ int run_federate(const FederateArgs& args) {
   if (!one_process) check_outputs(args, checkpoint_lock);
   report.header(*task);
   ranks.erase(ranks.begin());
+  const std::function<void(const std::string&)> warn = [&](const std::string& text) { watch.warn(text); };
   const TrainingRanks training(std::move(ranks), *task, options, server, warn);
   // Ends before the ranks of this process, which wait for it; by unwinding if the server fails, which tells MPI not to wait for
   // ranks that wait for it; and after the results are out, for a late rank may keep it waiting.
@@ -421,7 +445,7 @@ void add_options(CLI::App& app, FederateArgs& args) {
       "keep the state there at every test and on Ctrl-C; a file that exists needs --resume");
   args.engine.default_timeout = kRoundTimeout;
   args.engine.add(app);
-  add(app, "--max-norm", args.max_norm, "NORM", "with --comm: refuse an update of more than this L2 norm before coding");
+  add(app, "--max-norm", args.max_norm, "NORM", "with --comm: reject an update of more than this L2 norm before coding");
   add(app, "--resume", args.resume,
       "continue from --checkpoint, with the same bits; --rounds, --eval-every, --threads, --json, --plot and --max-norm may "
       "differ");

@@ -8,9 +8,10 @@ namespace kpd::tool {
 namespace {
 
 constexpr const char* kMissing =
-    "this build has no train component (kpd::train needs libtorch). Get it: `python3 -m pip install --no-deps torch "
+    "this kpd comes without kpd-train, the program that trains (it needs libtorch, and is in no package). Get it from kpd's "
+    "sources: `./quickstart` builds all of kpd with it; or by hand: `python3 -m pip install --no-deps torch "
     "nvidia-cuda-runtime nvidia-cuda-cupti` in a virtual environment, then configure with -DKPD_WITH_TORCH=ON "
-    "-DKPD_TORCH_DIR=VENV/lib/python3.X/site-packages/torch and build again; `./quickstart` does all of this";
+    "-DKPD_TORCH_DIR=VENV/lib/python3.X/site-packages/torch, build and install";
 
 }  // namespace
 

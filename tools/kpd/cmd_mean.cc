@@ -290,7 +290,7 @@ void add_options(CLI::App& app, MeanArgs& args) {
   add(app, "--codec", args.codecs, "SPEC",
       str("how to compress (default eden:bits=1; `kpd codecs` lists them); may be repeated: a row each; ", kPatternHelp));
   add(app, "--weights", args.weights, "W1,W2,...",
-      "one weight a client (default: equal); with --comm one a rank, whole numbers from 1");
+      "one weight per client (default: equal); with --comm one per rank, integers from 1");
   add(app, "--out", args.out, "FILE", "write the decoded mean (.npy, .safetensors or .f32, or a pipe, or -)");
   args.options.add_as(app, "FILE and --out");
   args.options.add_force(app);

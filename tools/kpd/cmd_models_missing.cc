@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kMissing =
     "this build has no language models (kpd::llm needs PCRE2, the program's server cpp-httplib). Get them: install "
-    "libpcre2-dev and libcpp-httplib-dev, configure with -DKPD_WITH_LLM=ON and build again; `./quickstart` does all of this";
+    "libpcre2-dev and libcpp-httplib-dev, configure kpd's sources with -DKPD_WITH_LLM=ON and build again";
 
 Command missing(const char* name, const char* summary) {
   Command command;

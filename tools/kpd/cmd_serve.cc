@@ -190,11 +190,11 @@ Command serve_command() {
         add(app, "--port", args->port, "N", "port (default 8080; 0: any that is free)");
         add(app, "-c,--ctx", args->ctx, "N", "tokens of each prompt and answer (default: the model's, at most 8192)");
         add(app, "--parallel", args->parallel, "N", "requests computed at once (default 4)");
-        add(app, "--max-queue", args->max_queue, "N", "requests that may wait (default 256); more are refused with 503");
+        add(app, "--max-queue", args->max_queue, "N", "requests that may wait (default 256); more are rejected with 503");
         add(app, "--timeout", args->timeout, "S", "seconds without a token until a request is given up (default 600)");
         CLI::Option* key =
             add(app, "--api-key", args->access.key, "KEY",
-                "refuse requests without this key; other users of the machine see it, so rather the next, or KPD_API_KEY");
+                "reject requests without this key; other users of the machine see it, so rather the next, or KPD_API_KEY");
         CLI::Option* key_file = add(app, "--api-key-file", args->access.key_file, "FILE", "keys, one a line; each opens");
         add(app, "--log", args->log, "a line on stderr for each request");
         add(app, "--name", args->name, "TEXT", "the model's name for clients (default: the file's)");

@@ -88,7 +88,8 @@ void choose_engine_program(const EngineOptions& o, const std::string& command) {
   const std::string other = program_beside(o.comm == "mpi" ? "kpd-mpi" : "kpd-train");
   if (other.empty() || other == program_beside(this_program())) {
     fail(ErrorCode::kIo, "--comm ", o.comm, ": this kpd was built without it; build with -DKPD_WITH_",
-         o.comm == "mpi" ? "MPI=ON (libopenmpi-dev, openmpi-bin)" : "TORCH=ON (scripts/get_torch.sh, libgloo-dev)");
+         o.comm == "mpi" ? "MPI=ON (libopenmpi-dev, openmpi-bin), or install the package kpd-mpi"
+                         : "TORCH=ON (scripts/get_torch.sh, libgloo-dev)");
   }
   run_instead(other, command, arguments());
 }

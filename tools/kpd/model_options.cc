@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <filesystem>
 
 #include <fmt/format.h>
+
+#include "kpd/base/clock.h"
 
 #include "progress.h"
 #include "say.h"
@@ -14,10 +15,6 @@ namespace kpd::tool {
 namespace {
 
 namespace fs = std::filesystem;
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
 
@@ -55,7 +52,7 @@ std::string ModelArgs::model() const {
 
 void ModelOptions::add_arithmetic(CLI::App& app, const char* otherwise) {
   add(app, "--arithmetic", arithmetic_text, "NAME",
-      fmt::format("exact: float activations, dequantized weights; fast: 8-bit activations, whole-number products (default {})",
+      fmt::format("exact: float activations, dequantized weights; fast: 8-bit activations, integer products (default {})",
                   otherwise));
 }
 
@@ -87,7 +84,7 @@ OpenedModel open_model(const std::string& path) {
          ": not a model that kpd reads: expected a GGUF file, or a folder with config.json and model.safetensors");
   }
   text::Tokenizer tokenizer = load_tokenizer(path, weights.gguf().get());
-  return {path, std::move(weights), std::move(tokenizer), *std::move(description), since(start)};
+  return {path, std::move(weights), std::move(tokenizer), *std::move(description), seconds_since(start)};
 }
 
 namespace {
@@ -104,7 +101,7 @@ llm::Model lay_out(io::Weights weights, llm::Arithmetic arithmetic, int threads)
 LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads) {
   const Clock::time_point start = Clock::now();
   llm::Model model = lay_out(std::move(opened.weights), arithmetic, threads);
-  const double seconds = opened.seconds + since(start);
+  const double seconds = opened.seconds + seconds_since(start);
   for (const std::string& note : opened.tokenizer.notes()) say("note: {}: {}\n", opened.path, note);
   say("{}: {}, {} layers, {:.1f} M parameters; {} in the file, {} laid out in memory; {} arithmetic, {} thread{}; {:.2f} s\n",
       opened.path, model.description().family, model.description().layers.size(),

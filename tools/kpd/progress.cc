@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "kpd/base/clock.h"
+
 namespace kpd::tool {
 namespace {
 
@@ -60,7 +62,7 @@ void Progress::watch() {
 }
 
 std::string Progress::line() const {
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double seconds = seconds_since(start_);
   const auto done = static_cast<double>(std::min(total_, done_.load(std::memory_order_relaxed)));
   if (done == 0) return fmt::format("{}: {}", label_, duration(seconds));
   const double rate = done / seconds;

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
+
+#include "kpd/base/clock.h"
 
 namespace kpd::tool {
 
@@ -26,7 +27,6 @@ class Progress {
   void clear();
 
  private:
-  using Clock = std::chrono::steady_clock;
   void watch();
   std::string line() const;
 

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "kpd/base/error.h"
+
 namespace kpd {
 
 class ByteReader {
@@ -36,10 +38,16 @@ class ByteReader {
   std::span<const uint8_t> take(uint64_t n, std::string_view what);
   void skip(uint64_t n, std::string_view what) { (void)take(n, what); }
 
-  // Throws Error(kCorruptData, "NAME: byte OFFSET: TEXT").
+  // Throws Error(code, "NAME: byte OFFSET: TEXT"), the text from strings and numbers.
   template <class... Args>
-  [[noreturn]] void corrupt(const Args&... args) const;
-  [[noreturn]] void throw_at(int code, uint64_t offset, const std::string& text) const;
+  [[noreturn]] void throw_at(ErrorCode code, uint64_t offset, const Args&... args) const {
+    fail_at(code, name_, base_offset_ + offset, args...);
+  }
+  // The same as kCorruptData, here.
+  template <class... Args>
+  [[noreturn]] void corrupt(const Args&... args) const {
+    throw_at(ErrorCode::kCorruptData, offset_, args...);
+  }
 
  private:
   std::span<const uint8_t> bytes_;
@@ -89,13 +97,4 @@ inline void store_u64(uint8_t* p, uint64_t v) {
   for (int i = 0; i < 8; ++i) p[i] = static_cast<uint8_t>(v >> (8 * i));
 }
 
-}  // namespace kpd
-
-#include "kpd/base/error.h"
-
-namespace kpd {
-template <class... Args>
-void ByteReader::corrupt(const Args&... args) const {
-  throw_at(static_cast<int>(ErrorCode::kCorruptData), offset_, str(args...));
-}
 }  // namespace kpd

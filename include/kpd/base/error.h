@@ -69,4 +69,10 @@ template <class... Args>
   throw Error(code, str(args...));
 }
 
+// The same with a place: "NAME: byte OFFSET: " and the text.
+template <class... Args>
+[[noreturn]] void fail_at(ErrorCode code, std::string_view name, uint64_t offset, const Args&... args) {
+  fail(code, name, ": byte ", offset, ": ", args...);
+}
+
 }  // namespace kpd

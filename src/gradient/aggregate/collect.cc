@@ -3,6 +3,7 @@
 
 #include "base/deadline.h"
 #include "gradient/aggregate/stopwatch.h"
+#include "kpd/base/clock.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/aggregate.h"
 
@@ -11,8 +12,6 @@ namespace {
 
 using comm::Delivery;
 using comm::Milliseconds;
-using Clock = std::chrono::steady_clock;
-
 constexpr Milliseconds kTurn{200};
 constexpr int kMostExtra = 1000;  // messages of a sender: one that sends without end must not keep the round open
 

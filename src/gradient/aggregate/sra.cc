@@ -9,7 +9,7 @@
 #include "gradient/aggregate/stopwatch.h"
 #include "gradient/segment_codec.h"
 #include "gradient/stream_format.h"
-#include "kernels/hadamard.h"
+#include "kernels/sums.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 

@@ -2,11 +2,11 @@
 // payload in the same run: encode, decode and memcpy take turns, every buffer is distinct and touched before, and the median of
 // the turns counts. Vectors shorter than 2^20 numbers are measured as many messages that together hold as many.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "channel.h"
 #include "files.h"
+#include "kpd/base/clock.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/decoder.h"
 #include "mean/mean.h"
@@ -18,9 +18,9 @@ constexpr uint64_t kMinNumbers = uint64_t{1} << 20;
 
 template <class Fn>
 double seconds_of(const Fn& fn) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   fn();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
 double median(std::vector<double> values) {

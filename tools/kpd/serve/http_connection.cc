@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "kpd/base/clock.h"
+
 namespace kpd::tool {
 namespace {
 
@@ -23,7 +25,7 @@ int poll_socket(int socket, short events, int milliseconds) {
 }
 
 int64_t milliseconds_now() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto now = Clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 

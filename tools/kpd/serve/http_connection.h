@@ -9,6 +9,8 @@
 
 #include <httplib.h>
 
+#include "kpd/base/clock.h"
+
 #include "serve/http_request.h"
 #include "serve/http_server.h"
 
@@ -64,8 +66,6 @@ class Connection : public httplib::Stream {
   socket_t socket() const override { return socket_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   int wait(short events, Clock::time_point deadline);
   int wait_in_slices(short events, Clock::time_point deadline);
   bool more(std::string& to, size_t at_most);

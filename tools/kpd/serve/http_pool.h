@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -15,6 +14,8 @@
 #include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include "kpd/base/clock.h"
 
 #include "serve/http_connection.h"
 
@@ -35,7 +36,6 @@ class HttpPool {
   int run(int listener);
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Held {
     std::unique_ptr<Connection> connection;
     uint64_t order = 0;       // of their coming to wait

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -18,6 +17,7 @@
 
 #include "serve/http_connection.h"
 #include "serve/http_pool.h"
+#include "kpd/base/clock.h"
 #include "kpd/base/error.h"
 
 namespace kpd::tool {
@@ -173,7 +173,7 @@ class HttpServer::Implementation : public httplib::Server {
 
   // False: the connection ends.
   bool answer_one(Connection& connection) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     bool goes_on = false;
     try {
       t_connection = &connection;
@@ -196,11 +196,11 @@ class HttpServer::Implementation : public httplib::Server {
     return goes_on;
   }
 
-  void tell(const Connection& connection, HttpRecord record, std::chrono::steady_clock::time_point start) const {
+  void tell(const Connection& connection, HttpRecord record, Clock::time_point start) const {
     record.status = connection.status;
     record.bytes = connection.sent_bytes();
     record.sent_all = connection.sent_all();
-    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    record.seconds = seconds_since(start);
     if (connection.note) record.note = *connection.note;
     done_(record);
   }

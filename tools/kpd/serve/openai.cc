@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "kpd/base/clock.h"
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
 #include "kpd/text/thoughts.h"
@@ -14,7 +15,6 @@
 namespace kpd::tool {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Writer = std::function<bool(std::string_view)>;
 
 constexpr std::chrono::seconds kCommentEvery{10};

@@ -264,7 +264,7 @@ std::optional<size_t> Fields::count_or_all(const std::string& name, size_t max) 
 std::optional<std::string> Fields::text(const std::string& name) {
   const nlohmann::json* value = get(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) wrong(where_ + name, "a text");
+  if (!value->is_string()) wrong(where_ + name, "a string");
   return value->get<std::string>();
 }
 
@@ -385,7 +385,7 @@ namespace {
 
 // A text, or a list of parts that are texts.
 std::string read_content(const nlohmann::json* content, const std::string& name) {
-  if (content == nullptr || !(content->is_string() || content->is_array())) wrong(name, "a text");
+  if (content == nullptr || !(content->is_string() || content->is_array())) wrong(name, "a string");
   if (content->is_string()) return content->get<std::string>();
   std::string joined;
   for (size_t i = 0; i < content->size(); ++i) {
