@@ -216,7 +216,12 @@ void FloatCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rer
   if (n == 0) return;
   Sequence& s = it->second;
   const size_t later = held - first - n;
-  for (size_t block = first / kBlockTokens; block < s.blocks.size(); ++block) own_block(s, block);
+  // Blocks that are written and stay; room for copies of all of them comes first.
+  const size_t end_block = later == 0 ? 0 : blocks_for(held - n);
+  size_t n_shared = 0;
+  for (size_t block = first / kBlockTokens; block < end_block; ++block) n_shared += pool_.shared(s.blocks[block]) ? 1 : 0;
+  pool_.require(n_shared);
+  for (size_t block = first / kBlockTokens; block < end_block; ++block) own_block(s, block);
   // The later tokens move back by as many positions as the gap is wide.
   const int32_t before = first == 0 ? -1 : s.positions[first - 1];
   const int32_t by = later == 0 ? 0 : before + 1 - s.positions[first + n];
