@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kpd)
 
-set(core_folders base transform quant coding gradient comm)
+set(core_folders base transform quant coding cache gradient comm)
 set(io_folders io)
 set(llm_folders llm)
 set(train_folders train)

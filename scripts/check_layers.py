@@ -9,7 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIDDLE = {"base", "kernels"}
-LLM = MIDDLE | {"io", "quant", "text"}
+LLM = MIDDLE | {"io", "quant", "text", "cache"}
 RECIPE = LLM | {"llm", "transform", "coding"}
 MAY_USE = {
     "base": set(),
@@ -21,6 +21,7 @@ MAY_USE = {
     "coding": MIDDLE,
     "gradient": MIDDLE | {"comm", "transform", "quant", "coding"},
     "text": {"base", "io"},
+    "cache": MIDDLE | {"transform", "quant", "coding"},
     "llm": LLM,
     "recipe": RECIPE,
     "train": RECIPE | {"recipe", "gradient", "comm"},
@@ -30,7 +31,7 @@ MAY_USE = {
 NOT_PUBLIC = {"kernels"}
 # What a stage may include from outside kpd, beside the C and C++ standard libraries and the operating system.
 LIBRARIES = {
-    "hwy/": {"base", "kernels", "transform", "quant", "coding", "gradient"},
+    "hwy/": {"base", "kernels", "transform", "quant", "coding", "gradient", "cache"},
     "nlohmann/": {"io"},
     "zlib.h": {"io"},
     "torch/": {"train", "diffusion"},

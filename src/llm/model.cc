@@ -1,4 +1,4 @@
-// llm: the forward pass. It knows neither how weights are stored (linear.h) nor how keys and values are (kv_cache.h).
+// llm: the forward pass. It knows neither how weights are stored (linear.h) nor how keys and values are (kpd/cache/kv_cache.h).
 #include "kpd/llm/model.h"
 
 #include <algorithm>
@@ -37,16 +37,16 @@ void check_layer(const ModelDescription& d, size_t index) {
 
 // A cache of other shapes would be read and written where it has nothing.
 void check_cache(const ModelDescription& d, const KvCache& cache) {
-  const std::span<const CacheLayer> layers = cache.layers();
+  const std::span<const cache::Layer> layers = cache.layers();
   if (layers.size() != d.layers.size()) {
     fail(ErrorCode::kInvalidArgument, "the cache was made for another model: it has ", layers.size(), " layers, expected ",
          d.layers.size());
   }
   for (size_t i = 0; i < layers.size(); ++i) {
-    const CacheLayer& layer = layers[i];
-    if (layer.n_kv_heads != d.n_kv_heads || layer.head_dim != d.head_dim) {
+    const cache::Layer& layer = layers[i];
+    if (layer.n_kv_heads != d.n_kv_heads || layer.key_width != d.head_dim || layer.value_width != d.head_dim) {
       fail(ErrorCode::kInvalidArgument, "the cache was made for another model: layer ", i, " has ", layer.n_kv_heads,
-           " heads of ", layer.head_dim, ", expected ", d.n_kv_heads, " of ", d.head_dim);
+           " heads of ", layer.key_width, ", expected ", d.n_kv_heads, " of ", d.head_dim);
     }
     const size_t window = d.layers[i].window;
     if (layer.window != 0 && (window == 0 || window > layer.window)) {
@@ -116,7 +116,7 @@ void lay_out(const ModelDescription& d, size_t planned_context, std::span<const 
       check_token(d, part.tokens[i]);
       rows.tokens.push_back(part.tokens[i]);
       const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
-      if (position < 0 || position > kMaxPosition)
+      if (position < 0 || position > cache::kMaxPosition)
         fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
       rows.positions.push_back(static_cast<int32_t>(position));
     }
@@ -171,15 +171,16 @@ uint64_t Model::memory_bytes() const {
 
 uint64_t Model::n_parameters() const { return parts_->n_parameters; }
 
-std::vector<CacheLayer> Model::cache_layers() const {
+std::vector<cache::Layer> Model::cache_layers() const {
   const ModelDescription& d = parts_->description;
-  std::vector<CacheLayer> layers;
-  for (const LayerDescription& layer : d.layers) layers.push_back({d.n_kv_heads, d.head_dim, layer.window});
+  std::vector<cache::Layer> layers;
+  for (const LayerDescription& layer : d.layers) layers.push_back({d.n_kv_heads, d.head_dim, d.head_dim, layer.window});
   return layers;
 }
 
-std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacity) const {
-  return llm::make_cache(spec, cache_layers(), capacity, parts_->n_threads);
+std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacity, std::span<const std::string> others) const {
+  const std::vector<cache::Layer> layers = cache_layers();
+  return cache::make_cache(cache::layer_specs(spec, others, layers.size()), layers, capacity, parts_->n_threads);
 }
 
 BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) const {

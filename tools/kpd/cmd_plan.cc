@@ -19,7 +19,7 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/io/weights.h"
-#include "kpd/llm/kv_cache.h"
+#include "kpd/cache/kv_cache.h"
 #include "kpd/llm/model_description.h"
 #include "model_options.h"
 #include "quant_mixes.h"
@@ -184,9 +184,9 @@ double cache_bytes(const llm::ModelDescription& d, const char* kv, uint64_t ctx,
   double bytes = 0;
   for (size_t i = 0; i < d.n_layers; ++i) {
     const size_t window = i < d.layers.size() ? d.layers[i].window : 0;
-    const llm::CacheLayer layer[] = {{d.n_kv_heads, d.head_dim, window}};
+    const cache::Layer layer[] = {{d.n_kv_heads, d.head_dim, d.head_dim, window}};
     const uint64_t tokens = windows && window > 0 ? std::min<uint64_t>(ctx, window) : ctx;
-    bytes += static_cast<double>(llm::make_cache(kv, layer, tokens, 1)->capacity_bytes());
+    bytes += static_cast<double>(cache::make_cache(kv, layer, tokens, 1)->capacity_bytes());
   }
   return bytes;
 }

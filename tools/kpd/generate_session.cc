@@ -135,7 +135,7 @@ void Session::check_fits(size_t prompt_tokens) const {
 llm::Generated Session::answer(const std::vector<text::TokenId>& prompt, bool print) {
   size_t same = 0;
   while (same < held_.size() && same + 1 < prompt.size() && held_[same] == prompt[same]) ++same;
-  cache_->crop(0, same);
+  same = cache_->crop(0, same).length;
   held_.resize(same);
   const auto rest = std::span(prompt).subspan(same);
   // A seed's numbers are drawn once, whatever is asked again after /clear or when turns were dropped.

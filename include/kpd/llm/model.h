@@ -8,13 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "kpd/cache/kv_cache.h"
 #include "kpd/io/weights.h"
-#include "kpd/llm/kv_cache.h"
 #include "kpd/llm/linear.h"
 #include "kpd/llm/model_description.h"
 #include "kpd/text/tokenizer.h"
 
 namespace kpd::llm {
+
+using cache::KvCache;
+using cache::SequenceId;
+using CacheBatch = cache::Batch;
 
 // The tokens that one sequence adds in a step, and which of them want logits.
 struct BatchPart {
@@ -83,9 +87,9 @@ class Model {
   // Of config, rope, tensor names, types and sampled bytes: two models with the same fingerprint give the same keys and values.
   const std::string& fingerprint() const;
 
-  std::vector<CacheLayer> cache_layers() const;
-  // llm::make_cache (kv_cache.h) for these layers.
-  std::unique_ptr<KvCache> make_cache(std::string_view spec, size_t capacity) const;
+  std::vector<cache::Layer> cache_layers() const;
+  // cache::make_cache() for these layers; `others` are those with another spec, as cache::layer_specs() has them ("0,29=f32").
+  std::unique_ptr<KvCache> make_cache(std::string_view spec, size_t capacity, std::span<const std::string> others = {}) const;
 
   // One step for every part: logits [rows that want them, n_vocabulary] in order, valid until the next call. Prefill, decode
   // and verification of several tokens mix freely. The cache is committed at the end. Throws Error(kInvalidArgument) for a bad

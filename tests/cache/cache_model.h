@@ -55,12 +55,14 @@ class NumberFormat {
 };
 
 struct ModelLayer {
-  size_t n_heads = 0, n_kv_heads = 0, width = 0;  // n_heads of queries
+  std::string spec;
+  size_t n_heads = 0, n_kv_heads = 0, key_width = 0, value_width = 0;  // n_heads of queries
   float scale = 1, softcap = 0;
   size_t window = 0;
 };
 
-// What a step brings to one sequence: of each layer q [n, n_heads, width], k and v [n, n_kv_heads, width].
+// What a step brings to one sequence: of each layer q [n, n_heads, key_width], k [n, n_kv_heads, key_width] and v [n,
+// n_kv_heads, value_width].
 struct NewTokens {
   uint32_t sequence = 0;
   std::vector<int32_t> positions;
@@ -75,19 +77,32 @@ class CacheModel {
     std::vector<std::vector<float>> keys, values;  // of each layer, as stored
   };
   using Tokens = std::vector<std::shared_ptr<const Token>>;
-  struct Sequence {
+  using Plan = std::array<uint64_t, 2>;
+  struct Saved {
+    std::vector<uint8_t> bytes;
     Tokens tokens;
-    std::vector<std::shared_ptr<int>> blocks;
+    Plan plan{};
   };
 
-  CacheModel(std::string spec, std::vector<ModelLayer> layers, size_t capacity)
-      : spec_(std::move(spec)), format_(spec_), layers_(std::move(layers)), n_blocks_(blocks_for(capacity)) {}
+  CacheModel(std::vector<ModelLayer> layers, size_t capacity) : layers_(std::move(layers)), n_blocks_(blocks_for(capacity)) {
+    for (const ModelLayer& l : layers_) formats_.emplace_back(l.spec);
+  }
 
   size_t length(uint32_t id) const {
     const auto it = sequences_.find(id);
     return it == sequences_.end() ? 0 : it->second.tokens.size();
   }
   int32_t next_position(uint32_t id) const { return length(id) == 0 ? 0 : sequences_.at(id).tokens.back()->position + 1; }
+  Plan plan(uint32_t id) const {
+    const auto it = sequences_.find(id);
+    return it == sequences_.end() ? Plan{} : it->second.plan;
+  }
+  // False if it holds tokens of another plan.
+  bool set_plan(uint32_t id, const Plan& plan) {
+    if (length(id) > 0 && sequences_[id].plan != plan) return false;
+    sequences_[id].plan = plan;
+    return true;
+  }
   size_t most_blocks_used() const { return most_used_; }
   size_t blocks_left() const { return n_blocks_ - n_used(sequences_); }
   size_t n_copied() const { return n_copied_; }
@@ -133,6 +148,7 @@ class CacheModel {
     if (it == sequences_.end()) return;
     it->second.tokens.resize(std::min(n, it->second.tokens.size()));
     it->second.blocks.resize(blocks_for(it->second.tokens.size()));
+    if (n == 0) sequences_.erase(it);
     forget_empty();
   }
 
@@ -166,9 +182,9 @@ class CacheModel {
         moved.position += by;
         for (size_t layer = 0; layer < layers_.size(); ++layer) {
           std::vector<float>& keys = moved.keys[layer];
-          for (size_t at = 0; at < keys.size(); at += layers_[layer].width)
-            turn(layer, std::span(keys).subspan(at, layers_[layer].width), by);
-          for (float& v : keys) v = format_.round(v);
+          for (size_t at = 0; at < keys.size(); at += layers_[layer].key_width)
+            turn(layer, std::span(keys).subspan(at, layers_[layer].key_width), by);
+          for (float& v : keys) v = formats_[layer].round(v);
         }
         s.tokens[t] = std::make_shared<Token>(std::move(moved));
       }
@@ -177,25 +193,25 @@ class CacheModel {
     return true;
   }
 
-  // Attention of the query q [n_heads, width] of token `token`, over itself and what stands before it.
+  // Attention of the query q [n_heads, key_width] of token `token`, over itself and what stands before it.
   std::vector<double> attend(uint32_t id, size_t layer, size_t token, std::span<const float> q) const {
     const Tokens& tokens = sequences_.at(id).tokens;
     const ModelLayer& l = layers_[layer];
     std::vector<double> out;
     for (size_t h = 0; h < l.n_heads; ++h) {
-      const size_t at = h / (l.n_heads / l.n_kv_heads) * l.width;
+      const size_t head = h / (l.n_heads / l.n_kv_heads), key = head * l.key_width, value = head * l.value_width;
       double total = 0;
-      std::vector<double> sum(l.width, 0);
+      std::vector<double> sum(l.value_width, 0);
       for (size_t t = 0; t <= token; ++t) {
         if (hidden(l, tokens[token]->position, tokens[t]->position)) continue;
         double score = 0;
-        for (size_t d = 0; d < l.width; ++d)
-          score += static_cast<double>(q[h * l.width + d]) * static_cast<double>(tokens[t]->keys[layer][at + d]);
+        for (size_t d = 0; d < l.key_width; ++d)
+          score += static_cast<double>(q[h * l.key_width + d]) * static_cast<double>(tokens[t]->keys[layer][key + d]);
         score *= static_cast<double>(l.scale);
         if (l.softcap > 0) score = static_cast<double>(l.softcap) * std::tanh(score / static_cast<double>(l.softcap));
         const double weight = std::exp(score);
         total += weight;
-        for (size_t d = 0; d < l.width; ++d) sum[d] += weight * static_cast<double>(tokens[t]->values[layer][at + d]);
+        for (size_t d = 0; d < l.value_width; ++d) sum[d] += weight * static_cast<double>(tokens[t]->values[layer][value + d]);
       }
       for (const double v : sum) out.push_back(v / total);
     }
@@ -208,46 +224,55 @@ class CacheModel {
                        [&](const ModelLayer& l) { return hidden(l, tokens.back()->position, tokens.front()->position); });
   }
 
-  std::vector<uint8_t> saved(uint32_t id, const std::string& fingerprint) const {
-    std::vector<uint8_t> out;
-    put_text(out, "KPDKV001");
-    for (const std::string& text : {spec_, fingerprint}) {
-      put_number(out, text.size(), 1);
-      put_text(out, text);
-    }
+  Saved saved(uint32_t id, const std::string& fingerprint) const {
+    Saved saved;
+    const auto it = sequences_.find(id);
+    if (it != sequences_.end()) saved.tokens = it->second.tokens;
+    saved.plan = plan(id);
+    std::vector<uint8_t>& out = saved.bytes;
+    put_text(out, "KPDKV002");
+    put_number(out, fingerprint.size(), 1);
+    put_text(out, fingerprint);
     put_number(out, layers_.size(), 4);
     for (const ModelLayer& l : layers_) {
-      put_number(out, l.n_kv_heads, 4);
-      put_number(out, l.width, 4);
+      for (const size_t n : {l.n_kv_heads, l.key_width, l.value_width}) put_number(out, n, 4);
+      put_number(out, l.spec.size(), 2);
+      put_text(out, l.spec);
     }
-    const auto it = sequences_.find(id);
-    const Tokens tokens = it == sequences_.end() ? Tokens() : it->second.tokens;
-    put_number(out, tokens.size(), 4);
-    for (const auto& t : tokens) put_number(out, static_cast<uint32_t>(t->position), 4);
+    for (const uint64_t word : saved.plan) put_number(out, word, 8);
+    put_number(out, 1, 1);  // exact
+    put_number(out, saved.tokens.size(), 4);
+    for (const auto& t : saved.tokens) put_number(out, static_cast<uint32_t>(t->position), 4);
+    // Of each layer's blocks: open parts, none sealed.
+    for (size_t i = 0; i < layers_.size() * blocks_for(saved.tokens.size()); ++i) put_number(out, 1, 1);
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      const size_t width = layers_[layer].width;
-      for (size_t at = 0; at < layers_[layer].n_kv_heads * width; at += width) {
-        for (const auto& t : tokens) put_values(out, std::span(t->keys[layer]).subspan(at, width));
-        for (const auto& t : tokens) put_values(out, std::span(t->values[layer]).subspan(at, width));
-      }
+      for (size_t head = 0; head < layers_[layer].n_kv_heads; ++head) put_head(out, layer, head, saved.tokens);
     }
     put_number(out, crc32(out), 4);
-    return out;
+    return saved;
   }
-  const Tokens& tokens(uint32_t id) const { return sequences_.at(id).tokens; }
-  // A saved sequence takes the place of another; false for want of blocks: then the other is gone.
-  bool load(uint32_t id, const Tokens& tokens) {
+  // A saved sequence takes the place of another; false for want of blocks: then nothing has changed.
+  bool load(uint32_t id, const Saved& saved) {
+    const size_t n = blocks_for(saved.tokens.size());
+    auto without = sequences_;
+    without.erase(id);
+    if (n_used(without) + n > n_blocks_) return false;
     crop(id, 0);
-    if (blocks_for(tokens.size()) > blocks_left()) return false;
     Sequence& s = sequences_[id];
-    s.tokens = tokens;
-    for (size_t b = 0; b < blocks_for(tokens.size()); ++b) s.blocks.push_back(std::make_shared<int>());
+    s.tokens = saved.tokens;
+    s.plan = saved.plan;
+    for (size_t b = 0; b < n; ++b) s.blocks.push_back(std::make_shared<int>());
     most_used_ = std::max(most_used_, n_used(sequences_));
     forget_empty();
     return true;
   }
 
  private:
+  struct Sequence {
+    Tokens tokens;
+    std::vector<std::shared_ptr<int>> blocks;
+    Plan plan{};
+  };
   using Sequences = std::map<uint32_t, Sequence>;
   static size_t blocks_for(size_t tokens) { return (tokens + kBlock - 1) / kBlock; }
   static bool hidden(const ModelLayer& l, int32_t query, int32_t key) {
@@ -266,17 +291,19 @@ class CacheModel {
     return n;
   }
   void forget_empty() {
-    std::erase_if(sequences_, [](const auto& entry) { return entry.second.tokens.empty(); });
+    std::erase_if(sequences_, [](const auto& entry) { return entry.second.tokens.empty() && entry.second.plan == Plan{}; });
   }
 
   Token stored(const NewTokens& part, size_t i) const {
     Token t{part.positions[i], {}, {}};
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      const size_t n = layers_[layer].n_kv_heads * layers_[layer].width;
-      for (const auto& [from, to] : {std::pair(&part.k, &t.keys), std::pair(&part.v, &t.values)}) {
-        std::vector<float>& row = to->emplace_back();
-        for (size_t d = 0; d < n; ++d) row.push_back(format_.round((*from)[layer][i * n + d]));
-      }
+      const ModelLayer& l = layers_[layer];
+      const auto add = [&](const std::vector<float>& from, size_t n, std::vector<std::vector<float>>& to) {
+        std::vector<float>& row = to.emplace_back();
+        for (size_t d = 0; d < n; ++d) row.push_back(formats_[layer].round(from[i * n + d]));
+      };
+      add(part.k[layer], l.n_kv_heads * l.key_width, t.keys);
+      add(part.v[layer], l.n_kv_heads * l.value_width, t.values);
     }
     return t;
   }
@@ -285,8 +312,17 @@ class CacheModel {
   static void put_number(std::vector<uint8_t>& out, uint64_t v, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i) out.push_back(static_cast<uint8_t>(v >> (8 * i)));
   }
-  void put_values(std::vector<uint8_t>& out, std::span<const float> values) const {
-    for (const float v : values) put_number(out, format_.encode(v), format_.bytes());
+  // A head's parts: block by block its keys, then its values.
+  void put_head(std::vector<uint8_t>& out, size_t layer, size_t head, const Tokens& tokens) const {
+    const auto put = [&](const std::vector<float>& row, size_t width) {
+      for (size_t d = 0; d < width; ++d)
+        put_number(out, formats_[layer].encode(row[head * width + d]), formats_[layer].bytes());
+    };
+    for (size_t first = 0; first < tokens.size(); first += kBlock) {
+      const size_t end = std::min(first + kBlock, tokens.size());
+      for (size_t t = first; t < end; ++t) put(tokens[t]->keys[layer], layers_[layer].key_width);
+      for (size_t t = first; t < end; ++t) put(tokens[t]->values[layer], layers_[layer].value_width);
+    }
   }
   static uint32_t crc32(const std::vector<uint8_t>& bytes) {
     std::array<uint32_t, 256> table{};
@@ -299,9 +335,8 @@ class CacheModel {
     return ~crc;
   }
 
-  std::string spec_;
-  NumberFormat format_;
   std::vector<ModelLayer> layers_;
+  std::vector<NumberFormat> formats_;  // of each layer
   size_t n_blocks_, most_used_ = 0, n_copied_ = 0;
   Sequences sequences_;
 };

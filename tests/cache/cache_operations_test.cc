@@ -5,11 +5,11 @@
 #include <map>
 
 #include "base/expect_error.h"
+#include "cache/cache_model.h"
 #include "kpd/base/rng.h"
-#include "kpd/llm/kv_cache.h"
-#include "llm/cache_model.h"
+#include "kpd/cache/kv_cache.h"
 
-namespace kpd::llm {
+namespace kpd::cache {
 namespace {
 
 using testing::CacheModel;
@@ -18,10 +18,29 @@ using testing::NewTokens;
 
 constexpr size_t kSequences = 6;
 
-const std::vector<ModelLayer> kLayers = {
-    {.n_heads = 4, .n_kv_heads = 2, .width = 16, .scale = 0.25f, .softcap = 0, .window = 0},
-    {.n_heads = 3, .n_kv_heads = 1, .width = 20, .scale = 0.3f, .softcap = 5, .window = 25},
-};
+// Layers of one kind share blocks; here are three kinds, and one of them twice.
+std::vector<ModelLayer> layers_of(const std::string& spec, const std::string& another) {
+  return {{.spec = spec, .n_heads = 4, .n_kv_heads = 2, .key_width = 16, .value_width = 16, .scale = 0.25f},
+          {.spec = spec,
+           .n_heads = 3,
+           .n_kv_heads = 1,
+           .key_width = 20,
+           .value_width = 12,
+           .scale = 0.3f,
+           .softcap = 5,
+           .window = 25},
+          {.spec = another, .n_heads = 4, .n_kv_heads = 2, .key_width = 16, .value_width = 16, .scale = 0.25f},
+          {.spec = spec,
+           .n_heads = 2,
+           .n_kv_heads = 2,
+           .key_width = 16,
+           .value_width = 16,
+           .scale = 0.2f,
+           .softcap = 0,
+           .window = 0}};
+}
+
+constexpr size_t kKeyWidths[] = {16, 20, 16, 16};
 
 // Moves one key by `by` positions: any function will do that is the same in both.
 void turn(std::span<float> key, size_t layer, int32_t by) {
@@ -30,24 +49,28 @@ void turn(std::span<float> key, size_t layer, int32_t by) {
 }
 
 void turn_keys(const void*, size_t layer, float* keys, size_t n, int32_t by) {
-  for (size_t i = 0; i < n; ++i) turn({keys + i * kLayers[layer].width, kLayers[layer].width}, layer, by);
+  for (size_t i = 0; i < n; ++i) turn({keys + i * kKeyWidths[layer], kKeyWidths[layer]}, layer, by);
 }
 
 // Part of the tokens that a step brings.
-struct Cut {
+struct Piece {
   const NewTokens* tokens;
   size_t first, n;
 };
 
-using Outputs = std::map<std::pair<uint32_t, size_t>, std::vector<float>>;  // by sequence and layer: [n, n_heads, width]
+using Outputs = std::map<std::pair<uint32_t, size_t>, std::vector<float>>;  // by sequence and layer: [n, n_heads, value_width]
 
 class Operations {
  public:
-  Operations(const char* spec, size_t capacity, size_t longest_chunk, uint64_t seed)
-      : spec_(spec), model_(spec, kLayers, capacity), longest_chunk_(longest_chunk), rng_(seed) {
-    std::vector<CacheLayer> layers;
-    for (const ModelLayer& l : kLayers) layers.push_back({l.n_kv_heads, l.width, l.window});
-    for (const int n_threads : {1, 3, 1}) caches_.push_back(make_cache(spec, layers, capacity, n_threads));
+  Operations(const std::vector<ModelLayer>& layers, size_t capacity, size_t longest_chunk, uint64_t seed)
+      : layers_(layers), model_(layers, capacity), longest_chunk_(longest_chunk), rng_(seed) {
+    std::vector<Layer> shapes;
+    std::vector<std::string> specs;
+    for (const ModelLayer& l : layers) {
+      shapes.push_back({l.n_kv_heads, l.key_width, l.value_width, l.window});
+      specs.push_back(l.spec);
+    }
+    for (const int n_threads : {1, 3, 1}) caches_.push_back(make_cache(specs, shapes, capacity, n_threads));
   }
 
   void run(size_t n) {
@@ -57,8 +80,10 @@ class Operations {
         step();
       } else if (what < 72) {
         fork();
-      } else if (what < 82) {
+      } else if (what < 80) {
         crop();
+      } else if (what < 83) {
+        set_plan();
       } else if (what < 88) {
         evict();
       } else if (what < 92) {
@@ -103,43 +128,44 @@ class Operations {
       t.positions.push_back(position);
       position += below(20) == 0 ? 5 : 1;
     }
-    for (const ModelLayer& l : kLayers) {
-      t.q.push_back(random_rows(n * l.n_heads * l.width));
-      t.k.push_back(random_rows(n * l.n_kv_heads * l.width));
-      t.v.push_back(random_rows(n * l.n_kv_heads * l.width));
+    for (const ModelLayer& l : layers_) {
+      t.q.push_back(random_rows(n * l.n_heads * l.key_width));
+      t.k.push_back(random_rows(n * l.n_kv_heads * l.key_width));
+      t.v.push_back(random_rows(n * l.n_kv_heads * l.value_width));
     }
     return t;
   }
 
-  static CacheBatch batch_of(std::span<const Cut> cuts) {
-    CacheBatch batch;
-    for (const Cut& c : cuts) batch.parts.push_back({c.tokens->sequence, std::span(c.tokens->positions).subspan(c.first, c.n)});
+  static Batch batch_of(std::span<const Piece> pieces) {
+    Batch batch;
+    for (const Piece& p : pieces)
+      batch.parts.push_back({p.tokens->sequence, std::span(p.tokens->positions).subspan(p.first, p.n)});
     return batch;
   }
 
   // One step of a cache; attention is appended to `outputs`.
-  static void forward(KvCache& cache, std::span<const Cut> cuts, Outputs& outputs) {
-    cache.begin(batch_of(cuts));
-    for (size_t layer = 0; layer < kLayers.size(); ++layer) {
-      const ModelLayer& l = kLayers[layer];
-      const size_t n_q = l.n_heads * l.width, n_kv = l.n_kv_heads * l.width;
+  void forward(KvCache& cache, std::span<const Piece> pieces, Outputs& outputs) const {
+    cache.begin(batch_of(pieces));
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      const ModelLayer& l = layers_[layer];
+      const size_t n_out = l.n_heads * l.value_width;
       std::vector<float> q, k, v;
-      for (const Cut& c : cuts) {
+      for (const Piece& p : pieces) {
         const auto add = [&](std::vector<float>& to, const std::vector<float>& from, size_t width) {
-          to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(c.first * width),
-                    from.begin() + static_cast<std::ptrdiff_t>((c.first + c.n) * width));
+          to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(p.first * width),
+                    from.begin() + static_cast<std::ptrdiff_t>((p.first + p.n) * width));
         };
-        add(q, c.tokens->q[layer], n_q);
-        add(k, c.tokens->k[layer], n_kv);
-        add(v, c.tokens->v[layer], n_kv);
+        add(q, p.tokens->q[layer], l.n_heads * l.key_width);
+        add(k, p.tokens->k[layer], l.n_kv_heads * l.key_width);
+        add(v, p.tokens->v[layer], l.n_kv_heads * l.value_width);
       }
-      std::vector<float> out(q.size(), -1);
+      std::vector<float> out(batch_of(pieces).n_rows() * n_out, -1);
       cache.attend(layer, q.data(), k.data(), v.data(), out.data(), {l.n_heads, l.scale, l.softcap, l.window});
       auto at = out.begin();
-      for (const Cut& c : cuts) {
-        std::vector<float>& to = outputs[{c.tokens->sequence, layer}];
-        to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(c.n * n_q));
-        at += static_cast<std::ptrdiff_t>(c.n * n_q);
+      for (const Piece& p : pieces) {
+        std::vector<float>& to = outputs[{p.tokens->sequence, layer}];
+        to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(p.n * n_out));
+        at += static_cast<std::ptrdiff_t>(p.n * n_out);
       }
     }
     cache.commit();
@@ -148,7 +174,7 @@ class Operations {
   // The same tokens in three ways: as one batch, as one batch in another order by three threads, and sequence by sequence in
   // random pieces.
   void forward_all(const std::vector<NewTokens>& batch) {
-    std::vector<Cut> whole;
+    std::vector<Piece> whole;
     for (const NewTokens& t : batch) whole.push_back({&t, 0, t.positions.size()});
     Outputs expected, reversed, pieces;
     forward(*caches_[0], whole, expected);
@@ -156,29 +182,33 @@ class Operations {
     forward(*caches_[1], whole, reversed);
     for (const NewTokens& t : batch) {
       for (size_t at = 0; at < t.positions.size();) {
-        const Cut cut{&t, at, 1 + below(t.positions.size() - at)};
+        const Piece cut{&t, at, 1 + below(t.positions.size() - at)};
         forward(*caches_[2], {&cut, 1}, pieces);
         at += cut.n;
       }
     }
     for (const NewTokens& t : batch) {
       if (t.positions.empty()) continue;
-      for (size_t layer = 0; layer < kLayers.size(); ++layer) {
+      for (size_t layer = 0; layer < layers_.size(); ++layer) {
         const std::vector<float>& out = expected[{t.sequence, layer}];
         ASSERT_EQ((reversed[{t.sequence, layer}]), out) << "threads, order of the batch";
         ASSERT_EQ((pieces[{t.sequence, layer}]), out) << "cuts";
-        compare_attention(t, layer, out);
       }
+      const size_t layer = below(layers_.size());
+      compare_attention(t, layer, expected[{t.sequence, layer}]);
     }
   }
 
   // The last row and one more.
   void compare_attention(const NewTokens& t, size_t layer, std::span<const float> out) {
-    const size_t n = t.positions.size(), n_q = kLayers[layer].n_heads * kLayers[layer].width, held = model_.length(t.sequence);
+    const ModelLayer& l = layers_[layer];
+    const size_t n = t.positions.size(), held = model_.length(t.sequence);
+    const size_t n_q = l.n_heads * l.key_width, n_out = l.n_heads * l.value_width;
     for (const size_t row : {n - 1, below(n)}) {
       const std::vector<double> expected =
           model_.attend(t.sequence, layer, held - n + row, std::span(t.q[layer]).subspan(row * n_q, n_q));
-      for (size_t i = 0; i < n_q; ++i) ASSERT_NEAR(out[row * n_q + i], expected[i], 1e-5) << layer << " " << row << " " << i;
+      for (size_t i = 0; i < n_out; ++i)
+        ASSERT_NEAR(out[row * n_out + i], expected[i], 1e-5) << layer << " " << row << " " << i;
     }
     if (held > 512) ++seen["several chunks"];
     if (model_.window_hides(t.sequence)) ++seen["window"];
@@ -197,7 +227,7 @@ class Operations {
     const bool shared = std::any_of(batch.begin(), batch.end(), [&](const NewTokens& t) {
       return !t.positions.empty() && model_.tail_is_shared(t.sequence);
     });
-    std::vector<Cut> whole;
+    std::vector<Piece> whole;
     for (const NewTokens& t : batch) whole.push_back({&t, 0, t.positions.size()});
     if (!model_.append(batch, forgotten)) {
       ++seen["full pool"];
@@ -226,7 +256,13 @@ class Operations {
     }
     ++seen["fork"];
     model_.fork(from, to, n);
-    for (const auto& cache : caches_) cache->fork(from, to, n);
+    const size_t left = from == to ? held : n;
+    for (const auto& cache : caches_) expect_exact(cache->fork(from, to, n), left);
+  }
+
+  static void expect_exact(const Cut& cut, size_t length) {
+    EXPECT_EQ(cut.length, length);
+    EXPECT_TRUE(cut.exact);
   }
 
   void crop() {
@@ -234,8 +270,27 @@ class Operations {
     const size_t n = below(model_.length(id) + 3);
     ++seen["crop"];
     if (n > 0 && n < model_.length(id)) ++seen["crop in the middle"];
+    const size_t left = std::min(n, model_.length(id));
     model_.crop(id, n);
-    for (const auto& cache : caches_) cache->crop(id, n);
+    for (const auto& cache : caches_) {
+      EXPECT_EQ(cache->reusable(id, n), n);
+      expect_exact(cache->crop(id, n), left);
+    }
+  }
+
+  // A sequence of tokens keeps the plan that it began with.
+  void set_plan() {
+    const uint32_t id = any_sequence();
+    const CacheModel::Plan plan = {below(3), below(2)};
+    const bool taken = model_.set_plan(id, plan);
+    ++seen[taken ? "plan" : "refused plan"];
+    for (const auto& cache : caches_) {
+      if (taken) {
+        cache->set_plan(id, {plan});
+      } else {
+        EXPECT_KPD_ERROR(kInvalidArgument, "of another plan", cache->set_plan(id, {plan}));
+      }
+    }
   }
 
   void evict() {
@@ -259,20 +314,21 @@ class Operations {
     const uint32_t id = any_with_tokens();
     ++seen["save"];
     compare_saved(id);
-    saved_.push_back({model_.saved(id, "model"), model_.length(id) == 0 ? CacheModel::Tokens() : model_.tokens(id)});
+    saved_.push_back(model_.saved(id, "model"));
     if (saved_.size() > 4) saved_.erase(saved_.begin());
   }
 
   void load() {
     if (saved_.empty()) return;
     const uint32_t id = any_sequence();
-    const auto& [bytes, tokens] = saved_[below(saved_.size())];
+    const CacheModel::Saved& saved = saved_[below(saved_.size())];
+    const std::vector<uint8_t>& bytes = saved.bytes;
     if (below(3) == 0) {
       ++seen["damaged file"];
       std::vector<uint8_t> damaged = bytes;
       damaged[below(damaged.size())] ^= static_cast<uint8_t>(1 + below(255));
       for (const auto& cache : caches_) EXPECT_THROW(cache->load(id, damaged, "model", "file"), Error);
-    } else if (model_.load(id, tokens)) {
+    } else if (model_.load(id, saved)) {
       ++seen["load"];
       for (const auto& cache : caches_) cache->load(id, bytes, "model", "file");
     } else {
@@ -296,7 +352,7 @@ class Operations {
   }
 
   void compare_saved(uint32_t id) {
-    const std::vector<uint8_t> expected = model_.saved(id, "model");
+    const std::vector<uint8_t> expected = model_.saved(id, "model").bytes;
     for (const auto& cache : caches_) ASSERT_TRUE(cache->save(id, "model") == expected) << "sequence " << id;
   }
 
@@ -305,27 +361,35 @@ class Operations {
       for (uint32_t id = 0; id < kSequences; ++id) {
         ASSERT_EQ(cache->length(id), model_.length(id)) << id;
         ASSERT_EQ(cache->next_position(id), model_.next_position(id)) << id;
+        ASSERT_EQ(cache->plan(id).words, model_.plan(id)) << id;
       }
       ASSERT_EQ(cache->bytes(), cache->bytes_for(64 * model_.most_blocks_used()));
     }
   }
 
-  std::string spec_;
+  std::vector<ModelLayer> layers_;
   CacheModel model_;
   size_t longest_chunk_;
   CounterRng rng_;
   std::vector<std::unique_ptr<KvCache>> caches_;
-  std::vector<std::pair<std::vector<uint8_t>, CacheModel::Tokens>> saved_;
+  std::vector<CacheModel::Saved> saved_;
 };
 
 void expect_seen(const Operations& o, std::initializer_list<const char*> events) {
   for (const char* event : events) EXPECT_TRUE(o.seen.contains(event)) << "'" << event << "' did not occur";
 }
 
-class CacheOperations : public ::testing::TestWithParam<const char*> {};
+class CacheOperations : public ::testing::TestWithParam<const char*> {
+ protected:
+  // One layer has another spec.
+  std::vector<ModelLayer> layers() const {
+    const std::string spec = GetParam();
+    return layers_of(spec, spec == "f32" ? "bf16" : "f32");
+  }
+};
 
 TEST_P(CacheOperations, AreThoseOfTheModel) {
-  Operations o(GetParam(), 64 * 9, 100, 3);
+  Operations o(layers(), 64 * 9, 100, 3);
   o.run(900);
   expect_seen(o, {"step",
                   "ragged batch",
@@ -347,12 +411,14 @@ TEST_P(CacheOperations, AreThoseOfTheModel) {
                   "load",
                   "full pool in load",
                   "damaged file",
-                  "refused batch"});
+                  "refused batch",
+                  "plan",
+                  "refused plan"});
 }
 
 // Chunks of 512 tokens are merged, and shared among threads.
-TEST_P(CacheOperations, AtDepthAreThoseOfTheModel) {
-  Operations o(GetParam(), 64 * 48, 500, 2);
+TEST(CacheOperationsAtDepth, AreThoseOfTheModel) {
+  Operations o(layers_of("f16", "f32"), 64 * 48, 500, 2);
   o.run(100);
   expect_seen(o, {"step", "several chunks", "fork", "crop", "evict", "save", "load"});
 }
@@ -361,4 +427,4 @@ INSTANTIATE_TEST_SUITE_P(, CacheOperations, ::testing::Values("f32", "f16", "bf1
                          [](const auto& i) { return std::string(i.param); });
 
 }  // namespace
-}  // namespace kpd::llm
+}  // namespace kpd::cache
