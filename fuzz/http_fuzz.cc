@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "../tools/kpd/serve_chat.h"
+#include "../tools/kpd/serve/chat.h"
 #include "kpd/llm/model.h"
 
 namespace {

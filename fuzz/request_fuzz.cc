@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../tools/kpd/http_request.h"
+#include "../tools/kpd/serve/http_request.h"
 
 namespace {
 

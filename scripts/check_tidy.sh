@@ -8,7 +8,7 @@ set -euo pipefail
 build=$(cd "${1:?usage: check_tidy.sh BUILD [FILE...]}" && pwd)
 shift
 cd "$root"
-json_headers='nlohmann/|llm/json\.h|io/json_events\.h'
+json_headers='nlohmann/|io/json(_events)?\.h'
 if [ $# = 0 ]; then
   mapfile -t files < <(find src -name '*.cc' | sort | xargs grep -LE "#include [<\"]($json_headers)")
 elif [ "$1" = json ]; then

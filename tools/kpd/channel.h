@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "mean.h"
+#include "mean/mean.h"
 
 namespace kpd::tool {
 

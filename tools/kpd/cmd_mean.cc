@@ -11,7 +11,7 @@
 #include "files.h"
 #include "kpd/base/ascii.h"
 #include "kpd/gradient/aggregate.h"
-#include "mean.h"
+#include "mean/mean.h"
 #include "progress.h"
 
 namespace kpd::tool {

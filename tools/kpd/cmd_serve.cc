@@ -14,8 +14,8 @@
 #include "kpd/base/error.h"
 #include "model_options.h"
 #include "say.h"
-#include "serve_access.h"
-#include "serve_front.h"
+#include "serve/access.h"
+#include "serve/front.h"
 #include "signals.h"
 
 namespace kpd::tool {

@@ -1,6 +1,6 @@
 // tools: cpp-httplib binds the port and writes replies. What a client sends is read here (http_request.h), and so are the
 // connections taken (http_pool.h): the library bounds neither, and its accept loop ends at an error of one client.
-#include "http_server.h"
+#include "serve/http_server.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -16,8 +16,8 @@
 
 #include <httplib.h>
 
-#include "http_connection.h"
-#include "http_pool.h"
+#include "serve/http_connection.h"
+#include "serve/http_pool.h"
 #include "kpd/base/error.h"
 
 namespace kpd::tool {

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "http_connection.h"
+#include "serve/http_connection.h"
 
 namespace kpd::tool {
 

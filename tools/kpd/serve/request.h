@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "http_server.h"
+#include "serve/http_server.h"
 #include "kpd/text/chat.h"
 #include "kpd/llm/scheduler.h"
 

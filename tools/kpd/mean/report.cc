@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kpd/base/cpu.h"
-#include "mean.h"
+#include "mean/mean.h"
 #include "spec_text.h"
 #include "table.h"
 

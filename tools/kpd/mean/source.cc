@@ -1,5 +1,5 @@
 // tools: the clients of `kpd mean`, synthetic or files; see mean.h.
-#include "mean.h"
+#include "mean/mean.h"
 
 #include <fmt/format.h>
 

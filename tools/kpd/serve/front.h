@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "serve_openai.h"
+#include "serve/openai.h"
 
 namespace kpd::tool {
 

@@ -1,6 +1,6 @@
 // tools: the page at `/` of `kpd serve`: one conversation, streamed. It is one text, fetches nothing but this server's own
 // paths, keeps nothing when it is closed, and puts what the model says into the page as text, never as HTML.
-#include "serve_openai.h"
+#include "serve/openai.h"
 
 namespace kpd::tool {
 namespace {

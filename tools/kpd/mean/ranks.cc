@@ -17,7 +17,7 @@
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/gradient/aggregate.h"
-#include "mean.h"
+#include "mean/mean.h"
 #include "table.h"
 
 namespace kpd::tool {

@@ -1,4 +1,4 @@
-#include "serve_logprobs.h"
+#include "serve/logprobs.h"
 
 #include <algorithm>
 #include <utility>

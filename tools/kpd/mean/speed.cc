@@ -8,7 +8,7 @@
 #include "channel.h"
 #include "files.h"
 #include "kpd/base/threads.h"
-#include "mean.h"
+#include "mean/mean.h"
 
 namespace kpd::tool {
 namespace {

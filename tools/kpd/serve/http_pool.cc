@@ -1,4 +1,4 @@
-#include "http_pool.h"
+#include "serve/http_pool.h"
 
 #include <sys/epoll.h>
 #include <sys/resource.h>

@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "http_server.h"
+#include "serve/http_server.h"
 #include "kpd/text/chat.h"
 #include "kpd/llm/scheduler.h"
-#include "serve_request.h"
+#include "serve/request.h"
 
 namespace kpd::tool {
 

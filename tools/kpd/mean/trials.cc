@@ -10,7 +10,7 @@
 #include "files.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
-#include "mean.h"
+#include "mean/mean.h"
 #include "progress.h"
 
 namespace kpd::tool {

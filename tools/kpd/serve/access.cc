@@ -1,11 +1,11 @@
-#include "serve_access.h"
+#include "serve/access.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
 #include "cli.h"
-#include "http_request.h"
+#include "serve/http_request.h"
 #include "kpd/base/ascii.h"
 #include "kpd/io/file.h"
 

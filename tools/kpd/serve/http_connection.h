@@ -9,8 +9,8 @@
 
 #include <httplib.h>
 
-#include "http_request.h"
-#include "http_server.h"
+#include "serve/http_request.h"
+#include "serve/http_server.h"
 
 namespace kpd::tool {
 

@@ -1,4 +1,4 @@
-#include "http_request.h"
+#include "serve/http_request.h"
 
 #include <algorithm>
 #include <array>

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kpd/base/threads.h"
-#include "mean.h"
+#include "mean/mean.h"
 #include "progress.h"
 #include "spec_text.h"
 #include "table.h"

@@ -5,7 +5,7 @@
 
 #include "kpd/base/ascii.h"
 #include "kpd/base/error.h"
-#include "serve_openai.h"
+#include "serve/openai.h"
 
 namespace kpd::tool {
 namespace {

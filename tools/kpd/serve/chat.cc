@@ -1,4 +1,4 @@
-#include "serve_chat.h"
+#include "serve/chat.h"
 
 #include "chat_options.h"
 #include "kpd/base/error.h"

@@ -1,4 +1,4 @@
-#include "http_connection.h"
+#include "serve/http_connection.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

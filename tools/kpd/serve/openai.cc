@@ -1,5 +1,5 @@
 // tools: a request for text becomes one scheduler request a prompt and choice; their news become the reply.
-#include "serve_openai.h"
+#include "serve/openai.h"
 
 #include <array>
 
@@ -7,8 +7,8 @@
 
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
-#include "serve_chat.h"
-#include "serve_logprobs.h"
+#include "serve/chat.h"
+#include "serve/logprobs.h"
 
 namespace kpd::tool {
 namespace {

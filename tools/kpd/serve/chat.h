@@ -1,7 +1,7 @@
 // tools: chat requests of `kpd serve`: messages become a prompt.
 #pragma once
 
-#include "serve_openai.h"
+#include "serve/openai.h"
 
 namespace kpd::tool {
 

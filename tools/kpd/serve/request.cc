@@ -1,4 +1,4 @@
-#include "serve_request.h"
+#include "serve/request.h"
 
 #include <algorithm>
 #include <charconv>

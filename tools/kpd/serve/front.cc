@@ -1,10 +1,10 @@
-#include "serve_front.h"
+#include "serve/front.h"
 
 #include <ctime>
 
 #include <fmt/format.h>
 
-#include "serve_chat.h"
+#include "serve/chat.h"
 
 namespace kpd::tool {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "serve_request.h"
+#include "serve/request.h"
 
 namespace kpd::tool {
 
