@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ using namespace kpd::bench;
 constexpr size_t kSetBytes = size_t{128} << 20;
 
 struct Set {
-  std::unique_ptr<Pages> pages;
+  MemoryBlock pages;
   std::vector<IntMatrix> matrices;
 
   Set(BlockType type, size_t n_out, size_t n_in) {
@@ -42,8 +41,8 @@ struct Set {
     }
     const IntLayout layout = *int_layout(type);
     const size_t one = packed_bytes(layout, n_out, n_in), count = std::max<size_t>(1, kSetBytes / one);
-    pages = std::make_unique<Pages>(one * count);
-    uint8_t* first = pages->data();
+    pages = MemoryBlock(one * count);
+    uint8_t* first = pages.data();
     pack_tiles(type, src, n_out, n_in, 0, (n_out + kTileOutputs - 1) / kTileOutputs, {first, one});
     for (size_t i = 0; i < count; ++i) {
       if (i > 0) std::memcpy(first + i * one, first, one);
@@ -102,8 +101,8 @@ int main(int argc, char** argv) {
       "| "
       "16 | 512 |\n|---|---|---|---|---|---|---|---|---|\n",
       active_isa().c_str());
-  const Pages pages(kSetBytes);
-  const std::span<uint64_t> array = pages.words();
+  const MemoryBlock pages(kSetBytes);
+  const std::span<uint64_t> array = words(pages);
   std::fill(array.begin(), array.end(), 1);
   for (const BlockType type :
        {BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kIQ4_NL, BlockType::kIQ4_XS, BlockType::kQ4_K, BlockType::kQ5_0,

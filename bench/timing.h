@@ -1,7 +1,6 @@
 // bench: time and the machine's limits, measured beside the kernels.
 #pragma once
 
-#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
@@ -9,9 +8,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <new>
 #include <span>
 
+#include "kpd/base/memory.h"
 #include "kpd/base/threads.h"
 
 namespace kpd::bench {
@@ -29,25 +28,9 @@ inline double seconds(int n_threads, const std::function<void()>& fn) {
   return now() - start;
 }
 
-// Zeros in huge pages where the system has them, as the models' packed weights are.
-class Pages {
- public:
-  explicit Pages(size_t n_bytes) : size_(n_bytes) {
-    void* data = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw std::bad_alloc();
-    madvise(data, size_, MADV_HUGEPAGE);
-    data_ = static_cast<uint8_t*>(data);
-  }
-  ~Pages() { munmap(data_, size_); }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  uint8_t* data() const { return data_; }
-  std::span<uint64_t> words() const { return {reinterpret_cast<uint64_t*>(data_), size_ / 8}; }
-
- private:
-  uint8_t* data_;
-  size_t size_;
-};
+inline std::span<uint64_t> words(const MemoryBlock& block) {
+  return {reinterpret_cast<uint64_t*>(block.data()), block.size() / 8};
+}
 
 // Reads the array once, as a limit for what streams from memory.
 inline void read_all(std::span<const uint64_t> data, int n_threads) {

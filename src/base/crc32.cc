@@ -12,8 +12,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "base/dispatch.h"
 #include "kpd/base/bytes.h"
-#include "kpd/base/cpu.h"
 #include "kpd/base/hash.h"
 
 #ifndef KPD_BASE_CRC32_ONCE
@@ -80,11 +80,7 @@ namespace kpd {
 namespace {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-
-uint32_t crc_by_folding(const uint8_t* p, size_t n, uint32_t v) { return crc_by_tables(p, n, v); }
-
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -114,7 +110,7 @@ uint32_t crc_by_folding(const uint8_t* p, size_t n, uint32_t v) {
   return crc_by_tables(p, n, crc_by_tables(bytes, sizeof(bytes), 0));
 }
 
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 
 }  // namespace HWY_NAMESPACE
 }  // namespace
@@ -124,13 +120,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kpd {
 namespace {
-HWY_EXPORT(crc_by_folding);
+KPD_KERNEL(crc_by_folding, uint32_t(const uint8_t* p, size_t n, uint32_t v));
+uint32_t scalar::crc_by_folding(const uint8_t* p, size_t n, uint32_t v) { return crc_by_tables(p, n, v); }
+KPD_DISPATCH(crc_by_folding);
 }  // namespace
 
 uint32_t crc32(std::span<const uint8_t> bytes, uint32_t crc) {
   // Short inputs never ask for the instruction set.
-  if (bytes.size() < 2 * kFoldBytes || use_scalar_kernels()) return ~crc_by_tables(bytes.data(), bytes.size(), ~crc);
-  return ~HWY_DYNAMIC_DISPATCH(crc_by_folding)(bytes.data(), bytes.size(), ~crc);
+  if (bytes.size() < 2 * kFoldBytes) return ~crc_by_tables(bytes.data(), bytes.size(), ~crc);
+  return ~crc_by_folding(bytes.data(), bytes.size(), ~crc);
 }
 
 }  // namespace kpd

@@ -16,23 +16,23 @@ void BlockPool::require(size_t n) const {
 
 uint32_t BlockPool::take() {
   require(1);
-  if (!free_.empty()) {
-    const uint32_t block = free_.back();
-    free_.pop_back();
-    counts_[block] = 1;
-    // Unused slots are multiplied by zero in attention: what was there must not be an infinity.
-    std::memset(blocks_[block].get(), 0, block_bytes_);
-    return block;
-  }
+  if (free_.empty()) grow();
+  const uint32_t block = free_.back();
+  free_.pop_back();
+  counts_[block] = 1;
+  // Unused slots are multiplied by zero in attention: what was there must not be an infinity.
+  std::memset(blocks_[block], 0, block_bytes_);
+  return block;
+}
+
+void BlockPool::grow() {
   // Room in all three lists first: they stay of one length, and giving a block back needs no memory.
   reserve_twice(blocks_, blocks_.size() + 1);
   reserve_twice(counts_, blocks_.size() + 1);
   reserve_twice(free_, blocks_.size() + 1);
-  Block block(static_cast<uint8_t*>(::operator new[](block_bytes_, std::align_val_t{kBlockAlignment})));
-  std::memset(block.get(), 0, block_bytes_);
-  blocks_.push_back(std::move(block));
-  counts_.push_back(1);
-  return static_cast<uint32_t>(blocks_.size() - 1);
+  blocks_.push_back(arena_.take(block_bytes_));
+  counts_.push_back(0);
+  free_.push_back(static_cast<uint32_t>(blocks_.size() - 1));
 }
 
 uint32_t BlockPool::copy(uint32_t block) {

@@ -13,11 +13,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "kernels/float_product.h"
 #include "kernels/widen_f16-inl.h"
-#include "kpd/base/cpu.h"
+#include "kpd/base/memory.h"
 
 #ifndef KPD_FLOAT_PRODUCT_BLOCKS_
 #define KPD_FLOAT_PRODUCT_BLOCKS_
@@ -25,6 +24,7 @@ namespace kpd::kernels {
 inline constexpr size_t kManyRows = 13;      // from here on work goes in blocks
 inline constexpr size_t kColumnBlock = 256;  // of a float32 tile: 16 KiB
 inline constexpr size_t kTileGroup = 8;
+float* float_product_scratch();
 }  // namespace kpd::kernels
 #endif
 
@@ -32,15 +32,7 @@ HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void FloatProduct(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                  float* out, size_t out_stride, float*) {
-  scalar::float_product(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
-}
-void PackFloatTile(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile) {
-  scalar::pack_float_tile(rows, row_stride, outputs, n_in, tile);
-}
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -150,9 +142,10 @@ void widen(const T* src, size_t n_columns, float* dst) {
   for (size_t i = 0; i < n_columns * kFloatTileOutputs; i += kTileLanes) hn::StoreU(load_weights(src + i), DTile(), dst + i);
 }
 
-// Many rows. 16-bit weights become floats once for all of them, in `scratch`.
+// Many rows. 16-bit weights become floats once for all of them.
 template <class T>
-void many_rows(const Problem& p, size_t tile_begin, size_t tile_end, float* scratch) {
+void many_rows(const Problem& p, size_t tile_begin, size_t tile_end) {
+  float* const scratch = sizeof(T) == sizeof(float) ? nullptr : float_product_scratch();
   const T* weights = reinterpret_cast<const T*>(p.w.bytes);
   for (size_t group = tile_begin; group < tile_end; group += kTileGroup) {
     const size_t n_tiles = std::min(kTileGroup, tile_end - group);
@@ -178,24 +171,24 @@ void many_rows(const Problem& p, size_t tile_begin, size_t tile_end, float* scra
 }
 
 template <class T>
-void float_tiles(const Problem& p, size_t tile_begin, size_t tile_end, float* scratch) {
-  if (scratch != nullptr && p.w.n_in > 0) return many_rows<T>(p, tile_begin, tile_end, scratch);
+void float_tiles(const Problem& p, size_t tile_begin, size_t tile_end) {
+  if (p.n_rows >= kManyRows && p.w.n_in > 0) return many_rows<T>(p, tile_begin, tile_end);
   const T* weights = reinterpret_cast<const T*>(p.w.bytes);
   for (size_t t = tile_begin; t < tile_end; ++t) {
     tile_columns(weights + t * p.w.n_in * kFloatTileOutputs, p.w.n_in, p.rows(t, 0, 0), p.n_rows, true);
   }
 }
 
-void FloatProduct(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                  float* out, size_t out_stride, float* scratch) {
+void float_product(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
+                   float* out, size_t out_stride) {
   const Problem p = {w, x, x_stride, n_rows, out, out_stride};
   switch (w.dtype) {
     case DType::kFloat32:
-      return float_tiles<float>(p, tile_begin, tile_end, scratch);
+      return float_tiles<float>(p, tile_begin, tile_end);
     case DType::kFloat16:
-      return float_tiles<hwy::float16_t>(p, tile_begin, tile_end, scratch);
+      return float_tiles<hwy::float16_t>(p, tile_begin, tile_end);
     case DType::kBFloat16:
-      return float_tiles<hwy::bfloat16_t>(p, tile_begin, tile_end, scratch);
+      return float_tiles<hwy::bfloat16_t>(p, tile_begin, tile_end);
     default:
       return;  // no weights are of another type
   }
@@ -215,7 +208,7 @@ HWY_INLINE void transpose_4x4(const float* rows, size_t row_stride, float* tile)
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, high01, high23)), d, tile + 3 * kFloatTileOutputs);
 }
 
-void PackFloatTile(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile) {
+void pack_float_tile(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile) {
   const size_t full = outputs == kFloatTileOutputs ? n_in / 4 * 4 : 0;
   for (size_t i = 0; i < full; i += 4) {
     for (size_t o = 0; o < kFloatTileOutputs; o += 4) {
@@ -224,29 +217,21 @@ void PackFloatTile(const float* rows, size_t row_stride, size_t outputs, size_t 
   }
   scalar::pack_float_tile(rows + full, row_stride, outputs, n_in - full, tile + full * kFloatTileOutputs);
 }
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(FloatProduct);
-HWY_EXPORT(PackFloatTile);
+KPD_DISPATCH(pack_float_tile);
+KPD_DISPATCH(float_product);
 
-void pack_float_tile(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile) {
-  if (use_scalar_kernels()) return scalar::pack_float_tile(rows, row_stride, outputs, n_in, tile);
-  HWY_DYNAMIC_DISPATCH(PackFloatTile)(rows, row_stride, outputs, n_in, tile);
-}
-
-void float_product(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                   float* out, size_t out_stride) {
-  if (use_scalar_kernels()) return scalar::float_product(w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride);
-  // Allocated here, outside the targets' regions. Float32 weights need none of it but take the same path.
-  std::vector<float> scratch;
-  if (n_rows >= kManyRows) scratch.resize(w.dtype == DType::kFloat32 ? 1 : kTileGroup * kColumnBlock * kFloatTileOutputs);
-  HWY_DYNAMIC_DISPATCH(FloatProduct)
-  (w, x, x_stride, n_rows, tile_begin, tile_end, out, out_stride, n_rows >= kManyRows ? scratch.data() : nullptr);
+// Allocated outside the targets' regions, once a thread.
+float* float_product_scratch() {
+  thread_local AlignedBuffer<float> scratch;
+  scratch.resize(kTileGroup * kColumnBlock * kFloatTileOutputs);
+  return scratch.data();
 }
 }  // namespace kpd::kernels
 #endif

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/dispatch.h"
 #include "kpd/base/block_type.h"
 #include "kpd/base/dtype.h"
 
@@ -34,17 +35,11 @@ void pack_float_tiles(DType dtype, std::span<const uint8_t> src, size_t n_out, s
 
 // One float32 tile [n_in][16] from `outputs` <= 16 rows of n_in floats, row_stride apart; the other outputs become zero. For
 // weights that are dequantized tile by tile.
-void pack_float_tile(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile);
+KPD_KERNEL(pack_float_tile, void(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile));
 
 // out[r * out_stride + o] for n_rows rows x[r * x_stride + i] and every output o < n_out of tiles [tile_begin, tile_end).
 // Threads split the tiles. `out` does not overlap the inputs.
-void float_product(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                   float* out, size_t out_stride);
-
-namespace scalar {
-void pack_float_tile(const float* rows, size_t row_stride, size_t outputs, size_t n_in, float* tile);
-void float_product(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin, size_t tile_end,
-                   float* out, size_t out_stride);
-}  // namespace scalar
+KPD_KERNEL(float_product, void(const FloatMatrix& w, const float* x, size_t x_stride, size_t n_rows, size_t tile_begin,
+                               size_t tile_end, float* out, size_t out_stride));
 
 }  // namespace kpd::kernels

@@ -1,28 +1,20 @@
-// kernels: integer weight products, one target at a time: included by int_product.cc inside foreach_target, and by the test of
-// the VNNI variant.
+// kernels: integer weight products, one variant of a target at a time: included through base/foreach_variant-inl.h by
+// int_product.cc, and by the test of the VNNI variant.
 //
 // One kernel serves all numbers of rows: R <= 4 rows of activations against one tile, sums in registers. One row reads the
 // weights once, at memory speed; for more rows the tile stays in the caches while groups of rows pass over it, and a group
 // shares the unpacking. Two ways to sum products of 8-bit codes, with equal results:
 //
 //   pairs   two products to 16 bits and those sums to 32: SSE4, AVX2, AVX-512, NEON
-//   quads   four products to 32 bits (VNNI): unsigned weights, so signed ones are offset by 128. Not yet run on a processor
-//   that
-//           has the instruction; the tests run it with an emulated one.
+//   quads   four products to 32 bits (VNNI): unsigned weights, so signed ones are offset by 128
 #include "kernels/int_product_vectors-inl.h"
 
-#if defined(KPD_INT_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KPD_INT_PRODUCT_INL_H_
-#undef KPD_INT_PRODUCT_INL_H_
-#else
-#define KPD_INT_PRODUCT_INL_H_
-#endif
-
-HWY_BEFORE_NAMESPACE();
+KPD_BEFORE_VARIANT();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
-namespace KPD_INT_PRODUCT_NAMESPACE {
-#if !KPD_TARGET_IS_SCALAR
+namespace KPD_VARIANT {
+
+inline constexpr bool kQuads = KPD_HAS_VNNI;
 
 // R rows of a block's activations.
 template <size_t R>
@@ -318,7 +310,7 @@ HWY_INLINE void step_unsigned(const uint8_t* block, const Codes<R>& x, VI16 (*su
   }
 }
 
-template <class F, bool kQuads, size_t R>
+template <class F, size_t R>
 HWY_INLINE void dot_block(const uint8_t* block, const Codes<R>& x, VI32 (*sums)[R][kVecs]) {
   VI32(*second)[kVecs] = sums[F::kParts - 1];
   if constexpr (kQuads) {
@@ -347,14 +339,14 @@ HWY_INLINE void dot_block(const uint8_t* block, const Codes<R>& x, VI32 (*sums)[
 inline constexpr size_t kPrefetchBytes = 2048;
 
 // What block b adds to R rows' outputs, in the order of operations of int_product.h.
-template <class F, bool kQuads, size_t R>
+template <class F, size_t R>
 HWY_INLINE void add_block(const uint8_t* header, const uint8_t* block, const Int8Rows& x, size_t row, size_t b,
                           VF (*acc)[kVecs]) {
   constexpr int kOffset = kQuads && F::kPairSums == 0 ? 128 : F::kOffset;
   const DF df;
   const size_t n_blocks = x.n_cols / kBlockCols;
   VI32 sums[F::kParts][R][kVecs];
-  dot_block<F, kQuads>(block, Codes<R>{x.codes + row * x.n_cols + b * kBlockCols, x.n_cols}, sums);
+  dot_block<F>(block, Codes<R>{x.codes + row * x.n_cols + b * kBlockCols, x.n_cols}, sums);
   VF d[F::kParts][kVecs], m[F::kParts][kVecs];
   F::scales(header, block, d, m);
   for (size_t r = 0; r < R; ++r) {
@@ -385,7 +377,7 @@ HWY_INLINE void add_block(const uint8_t* header, const uint8_t* block, const Int
   }
 }
 
-template <class F, bool kQuads, size_t R>
+template <class F, size_t R>
 HWY_NOINLINE void tile_rows(const uint8_t* tile, const Int8Rows& x, size_t row, size_t outputs, float* out, size_t out_stride) {
   constexpr IntLayoutInfo kInfo = int_layout_info(F::kLayout);
   const DF df;
@@ -399,7 +391,7 @@ HWY_NOINLINE void tile_rows(const uint8_t* tile, const Int8Rows& x, size_t row, 
     tile += kInfo.header_bytes;
     for (size_t b = super; b < super + kInfo.super_blocks; ++b, tile += kInfo.block_bytes) {
       for (size_t i = 0; i < kInfo.block_bytes; i += 64) hwy::Prefetch(tile + kPrefetchBytes + i);
-      add_block<F, kQuads, R>(header, tile, x, row, b, acc);
+      add_block<F, R>(header, tile, x, row, b, acc);
     }
   }
   for (size_t r = 0; r < R; ++r) {
@@ -410,7 +402,7 @@ HWY_NOINLINE void tile_rows(const uint8_t* tile, const Int8Rows& x, size_t row, 
   }
 }
 
-template <class F, bool kQuads>
+template <class F>
 void product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t tile_end, float* out, size_t out_stride) {
   const size_t stride = tile_bytes(w.layout, w.n_in);
   for (size_t t = tile_begin; t < tile_end; ++t) {
@@ -418,17 +410,17 @@ void product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t ti
     const size_t outputs = std::min(kTileOutputs, w.n_out - t * kTileOutputs);
     float* dst = out + t * kTileOutputs;
     size_t r = 0;
-    for (; r + 4 <= x.n_rows; r += 4) tile_rows<F, kQuads, 4>(tile, x, r, outputs, dst + r * out_stride, out_stride);
+    for (; r + 4 <= x.n_rows; r += 4) tile_rows<F, 4>(tile, x, r, outputs, dst + r * out_stride, out_stride);
     dst += r * out_stride;
     switch (x.n_rows - r) {
       case 3:
-        tile_rows<F, kQuads, 3>(tile, x, r, outputs, dst, out_stride);
+        tile_rows<F, 3>(tile, x, r, outputs, dst, out_stride);
         break;
       case 2:
-        tile_rows<F, kQuads, 2>(tile, x, r, outputs, dst, out_stride);
+        tile_rows<F, 2>(tile, x, r, outputs, dst, out_stride);
         break;
       case 1:
-        tile_rows<F, kQuads, 1>(tile, x, r, outputs, dst, out_stride);
+        tile_rows<F, 1>(tile, x, r, outputs, dst, out_stride);
         break;
       default:
         break;
@@ -436,40 +428,36 @@ void product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t ti
   }
 }
 
-template <bool kQuads>
-void any_product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t tile_end, float* out, size_t out_stride) {
+void int_product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t tile_end, float* out, size_t out_stride) {
   switch (w.layout) {
     case IntLayout::kQ4:
-      return product<Q4, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q4>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ4Min:
-      return product<Q4Min, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q4Min>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ4Table:
-      return product<Q4Table, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q4Table>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ4TableK:
-      return product<Q4TableK, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q4TableK>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ5:
-      return product<Q5, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q5>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ5Min:
-      return product<Q5Min, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q5Min>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ5K:
-      return product<Q5K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q5K>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ4K:
-      return product<Q4K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q4K>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ2K:
-      return product<Q2K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q2K>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ3K:
-      return product<Q3K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q3K>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ6K:
-      return product<Q6K, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q6K>(w, x, tile_begin, tile_end, out, out_stride);
     case IntLayout::kQ8:
-      return product<Q8, kQuads>(w, x, tile_begin, tile_end, out, out_stride);
+      return product<Q8>(w, x, tile_begin, tile_end, out, out_stride);
   }
 }
 
-#endif  // KPD_TARGET_IS_SCALAR
-}  // namespace KPD_INT_PRODUCT_NAMESPACE
+}  // namespace KPD_VARIANT
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
-HWY_AFTER_NAMESPACE();
-
-#endif  // per-target guard
+KPD_AFTER_VARIANT();

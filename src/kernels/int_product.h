@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "base/dispatch.h"
 #include "kpd/base/block_type.h"
 
 namespace kpd::kernels {
@@ -55,7 +56,7 @@ class Int8Buffer {
 // max|x|) rounded to nearest even. A block with max|x| < kMinInt8Max becomes zero. A block with a value that is not finite gets
 // scale NaN and codes 0, so that its row's results are NaN. Equal bits on every instruction set. Threads may fill different
 // rows.
-void quantize_rows(const float* x, size_t x_stride, size_t row_begin, size_t row_end, Int8Buffer& dst);
+KPD_KERNEL(quantize_rows, void(const float* x, size_t x_stride, size_t row_begin, size_t row_end, Int8Buffer& dst));
 
 // How a packed tile of 16 outputs lies in memory: see int_product_pack.cc.
 enum class IntLayout : uint8_t {
@@ -97,12 +98,8 @@ void pack_tiles(BlockType type, std::span<const uint8_t> src, size_t n_out, size
 
 // out[r * out_stride + o] for every row r of x and every output o < n_out of tiles [tile_begin, tile_end). x.n_cols == w.n_in.
 // Threads split the tiles. `out` does not overlap the inputs.
-void int_product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t tile_end, float* out, size_t out_stride);
-
-namespace scalar {
-void quantize_rows(const float* x, size_t x_stride, size_t row_begin, size_t row_end, Int8Buffer& dst);
-void int_product(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t tile_end, float* out, size_t out_stride);
-}  // namespace scalar
+KPD_KERNEL(int_product,
+           void(const IntMatrix& w, const Int8Rows& x, size_t tile_begin, size_t tile_end, float* out, size_t out_stride));
 
 // Of a layout's blocks of 16 outputs x 32 columns. `super_blocks` of them follow a header that they share.
 struct IntLayoutInfo {

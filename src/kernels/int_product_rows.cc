@@ -10,17 +10,12 @@
 #include <limits>
 
 #include "kernels/int_product.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void QuantizeRows(const float* x, size_t x_stride, size_t row_begin, size_t row_end, Int8Buffer* dst) {
-  scalar::quantize_rows(x, x_stride, row_begin, row_end, *dst);
-}
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -43,16 +38,16 @@ HWY_INLINE int32_t quantize_half(const float* x, hn::Vec<D> inverse, int8_t* cod
   return hn::GetLane(hn::SumOfLanes(di, sum));
 }
 
-void QuantizeRows(const float* x, size_t x_stride, size_t row_begin, size_t row_end, Int8Buffer* dst) {
+void quantize_rows(const float* x, size_t x_stride, size_t row_begin, size_t row_end, Int8Buffer& dst) {
   const D d;
   const DI di;
-  const size_t n_blocks = dst->n_cols / kBlockCols;
+  const size_t n_blocks = dst.n_cols / kBlockCols;
   const auto no_sign = hn::Set(di, 0x7fffffff);
   for (size_t r = row_begin; r < row_end; ++r) {
     for (size_t b = 0; b < n_blocks; ++b) {
       const float* src = x + r * x_stride + b * kBlockCols;
       const size_t index = r * n_blocks + b;
-      int8_t* codes = dst->codes.data() + index * kBlockCols;
+      int8_t* codes = dst.codes.data() + index * kBlockCols;
       auto max_bits = hn::Zero(di);
       for (size_t i = 0; i < kBlockCols; i += kLanes) {
         max_bits = hn::Max(max_bits, hn::And(hn::BitCast(di, hn::LoadU(d, src + i)), no_sign));
@@ -71,25 +66,20 @@ void QuantizeRows(const float* x, size_t x_stride, size_t row_begin, size_t row_
         low = quantize_half(src, inverse, codes);
         high = quantize_half(src + 16, inverse, codes + 16);
       }
-      dst->scales[index] = scale;
-      dst->sums[2 * index] = static_cast<int16_t>(low);
-      dst->sums[2 * index + 1] = static_cast<int16_t>(high);
-      dst->scaled_sums[index] = scale * static_cast<float>(low + high);
+      dst.scales[index] = scale;
+      dst.sums[2 * index] = static_cast<int16_t>(low);
+      dst.sums[2 * index + 1] = static_cast<int16_t>(high);
+      dst.scaled_sums[index] = scale * static_cast<float>(low + high);
     }
   }
 }
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(QuantizeRows);
-
-void quantize_rows(const float* x, size_t x_stride, size_t row_begin, size_t row_end, Int8Buffer& dst) {
-  if (use_scalar_kernels()) return scalar::quantize_rows(x, x_stride, row_begin, row_end, dst);
-  HWY_DYNAMIC_DISPATCH(QuantizeRows)(x, x_stride, row_begin, row_end, &dst);
-}
+KPD_DISPATCH(quantize_rows);
 }  // namespace kpd::kernels
 #endif

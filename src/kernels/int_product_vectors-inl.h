@@ -1,37 +1,10 @@
-// kernels: vectors of the integer products, one target at a time: included by int_product-inl.h inside its targets' regions.
+// kernels: vectors of the integer products, one variant of a target at a time: included by int_product-inl.h inside its region.
 //
 // A vector holds four columns of kLanes outputs; four activation codes are broadcast to all its lanes.
-#include "base/targets.h"
-
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
-
-#include <algorithm>
-#include <cstring>
-
-#include "kernels/int_product.h"
-#include "kernels/widen_f16-inl.h"
-
-#if defined(KPD_INT_PRODUCT_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KPD_INT_PRODUCT_VECTORS_INL_H_
-#undef KPD_INT_PRODUCT_VECTORS_INL_H_
-#else
-#define KPD_INT_PRODUCT_VECTORS_INL_H_
-#endif
-
-// A test compiles all this once more, with an emulated VNNI, under a name of its own.
-#undef KPD_INT_PRODUCT_NAMESPACE
-#ifdef KPD_EMULATE_QUADS
-#define KPD_INT_PRODUCT_NAMESPACE emulated_quads
-#else
-#define KPD_INT_PRODUCT_NAMESPACE int_products
-#endif
-
-HWY_BEFORE_NAMESPACE();
+KPD_BEFORE_VARIANT();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
-namespace KPD_INT_PRODUCT_NAMESPACE {
-#if !KPD_TARGET_IS_SCALAR
+namespace KPD_VARIANT {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -125,12 +98,12 @@ HWY_INLINE VI32 add_pairs(VI16 v) {
 #endif
 }
 
-// sum + the four products of 8-bit lanes u (all 8 bits) and s: VNNI. Everywhere else an emulation, for the tests.
+// sum + the four products of 8-bit lanes u (all 8 bits) and s: VNNI. A test emulates it where the target has none.
 HWY_INLINE VI32 add_quads(VI32 sum, VU8 u, VI8 s) {
-#if HWY_ARCH_X86 && HWY_TARGET == HWY_AVX3 && !defined(KPD_EMULATE_QUADS)
-  // Highway's AVX3 is without VNNI, so the compiler does not give the intrinsic; the caller has asked the processor.
-  asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(u.raw), "v"(s.raw));
-  return sum;
+#if KPD_HAS_VNNI && !defined(KPD_EMULATE_VNNI) && HWY_TARGET == HWY_AVX3
+  return VI32{_mm512_dpbusd_epi32(sum.raw, u.raw, s.raw)};
+#elif KPD_HAS_VNNI && !defined(KPD_EMULATE_VNNI) && HWY_TARGET == HWY_AVX2
+  return VI32{_mm256_dpbusd_avx_epi32(sum.raw, u.raw, s.raw)};
 #else
   const DI16 d;
   const VI16 u16 = hn::BitCast(d, u), s16 = hn::BitCast(d, s);
@@ -187,10 +160,7 @@ HWY_INLINE void keep_in_order(V* v) {
 #endif
 }
 
-#endif  // KPD_TARGET_IS_SCALAR
-}  // namespace KPD_INT_PRODUCT_NAMESPACE
+}  // namespace KPD_VARIANT
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
-HWY_AFTER_NAMESPACE();
-
-#endif  // per-target guard
+KPD_AFTER_VARIANT();

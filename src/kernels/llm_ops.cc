@@ -12,25 +12,12 @@
 
 #include "kernels/llm_ops.h"
 #include "kernels/widen_f16-inl.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void RmsNorm(const float* x, const float* w, size_t n, float eps, float* y) { scalar::rms_norm(x, w, n, eps, y); }
-void SiluMultiply(const float* gate, const float* up, size_t n, float* y) { scalar::silu_multiply(gate, up, n, y); }
-void GeluTanhMultiply(const float* gate, const float* up, size_t n, float* y) { scalar::gelu_tanh_multiply(gate, up, n, y); }
-void SoftCap(float* x, size_t n, float cap) { scalar::soft_cap(x, n, cap); }
-void RotateHalves(float* x, const float* c, const float* s, size_t half) { scalar::rotate_halves(x, c, s, half); }
-void Add(float* x, const float* y, size_t n) { scalar::add(x, y, n); }
-void Scale(float* x, size_t n, float factor) { scalar::scale(x, n, factor); }
-float MaxValue(const float* x, size_t n) { return scalar::max_value(x, n); }
-float ExpShifted(float* x, size_t n, float shift) { return scalar::exp_shifted(x, n, shift); }
-void WidenFp16(const uint16_t* src, size_t n, float* dst) { scalar::widen_fp16(src, n, dst); }
-void WidenBf16(const uint16_t* src, size_t n, float* dst) { scalar::widen_bf16(src, n, dst); }
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
@@ -78,7 +65,7 @@ HWY_INLINE V GeluTanh(V g) {
   return hn::Mul(hn::Mul(hn::Set(d, 0.5f), g), hn::Add(hn::Set(d, 1.0f), TanhOf(inner)));
 }
 
-void RmsNorm(const float* x, const float* w, size_t n, float eps, float* y) {
+void rms_norm(const float* x, const float* w, size_t n, float eps, float* y) {
   const D d;
   V sum = hn::Zero(d), sum2 = hn::Zero(d);
   size_t i = 0;
@@ -116,10 +103,10 @@ struct GeluOp {
   HWY_INLINE V operator()(V g) const { return GeluTanh(g); }
 };
 
-void SiluMultiply(const float* gate, const float* up, size_t n, float* y) { GateLoop(gate, up, n, y, SiluOp()); }
-void GeluTanhMultiply(const float* gate, const float* up, size_t n, float* y) { GateLoop(gate, up, n, y, GeluOp()); }
+void silu_multiply(const float* gate, const float* up, size_t n, float* y) { GateLoop(gate, up, n, y, SiluOp()); }
+void gelu_tanh_multiply(const float* gate, const float* up, size_t n, float* y) { GateLoop(gate, up, n, y, GeluOp()); }
 
-void SoftCap(float* x, size_t n, float cap) {
+void soft_cap(float* x, size_t n, float cap) {
   const D d;
   const V c = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
   size_t i = 0;
@@ -130,7 +117,7 @@ void SoftCap(float* x, size_t n, float cap) {
   }
 }
 
-void RotateHalves(float* x, const float* c, const float* s, size_t half) {
+void rotate_halves(float* x, const float* c, const float* s, size_t half) {
   const D d;
   size_t i = 0;
   for (; i + kLanes <= half; i += kLanes) {
@@ -145,14 +132,14 @@ void RotateHalves(float* x, const float* c, const float* s, size_t half) {
   }
 }
 
-void Add(float* x, const float* y, size_t n) {
+void add(float* x, const float* y, size_t n) {
   const D d;
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, x + i);
   scalar::add(x + i, y + i, n - i);
 }
 
-void Scale(float* x, size_t n, float factor) {
+void scale(float* x, size_t n, float factor) {
   const D d;
   const V f = hn::Set(d, factor);
   size_t i = 0;
@@ -160,7 +147,7 @@ void Scale(float* x, size_t n, float factor) {
   scalar::scale(x + i, n - i, factor);
 }
 
-float MaxValue(const float* x, size_t n) {
+float max_value(const float* x, size_t n) {
   const D d;
   if (n < kLanes) return scalar::max_value(x, n);
   V best = hn::LoadU(d, x);
@@ -169,7 +156,7 @@ float MaxValue(const float* x, size_t n) {
   return std::max(hn::GetLane(hn::MaxOfLanes(d, best)), scalar::max_value(x + i, n - i));
 }
 
-float ExpShifted(float* x, size_t n, float shift) {
+float exp_shifted(float* x, size_t n, float shift) {
   const D d;
   const V s = hn::Set(d, shift);
   V sum = hn::Zero(d);
@@ -202,72 +189,26 @@ HWY_INLINE void Widen(const uint16_t* src, size_t n, float* dst, Load load) {
   }
 }
 
-void WidenFp16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_f16<D>); }
-void WidenBf16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_bf16<D>); }
-#endif  // KPD_TARGET_IS_SCALAR
+void widen_fp16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_f16<D>); }
+void widen_bf16(const uint16_t* src, size_t n, float* dst) { Widen(src, n, dst, widen_bf16<D>); }
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(RmsNorm);
-HWY_EXPORT(SiluMultiply);
-HWY_EXPORT(GeluTanhMultiply);
-HWY_EXPORT(SoftCap);
-HWY_EXPORT(RotateHalves);
-HWY_EXPORT(Add);
-HWY_EXPORT(Scale);
-HWY_EXPORT(MaxValue);
-HWY_EXPORT(ExpShifted);
-HWY_EXPORT(WidenFp16);
-HWY_EXPORT(WidenBf16);
-
-void rms_norm(const float* x, const float* w, size_t n, float eps, float* y) {
-  if (use_scalar_kernels()) return scalar::rms_norm(x, w, n, eps, y);
-  HWY_DYNAMIC_DISPATCH(RmsNorm)(x, w, n, eps, y);
-}
-void silu_multiply(const float* gate, const float* up, size_t n, float* y) {
-  if (use_scalar_kernels()) return scalar::silu_multiply(gate, up, n, y);
-  HWY_DYNAMIC_DISPATCH(SiluMultiply)(gate, up, n, y);
-}
-void gelu_tanh_multiply(const float* gate, const float* up, size_t n, float* y) {
-  if (use_scalar_kernels()) return scalar::gelu_tanh_multiply(gate, up, n, y);
-  HWY_DYNAMIC_DISPATCH(GeluTanhMultiply)(gate, up, n, y);
-}
-void soft_cap(float* x, size_t n, float cap) {
-  if (use_scalar_kernels()) return scalar::soft_cap(x, n, cap);
-  HWY_DYNAMIC_DISPATCH(SoftCap)(x, n, cap);
-}
-void rotate_halves(float* x, const float* c, const float* s, size_t half) {
-  if (use_scalar_kernels()) return scalar::rotate_halves(x, c, s, half);
-  HWY_DYNAMIC_DISPATCH(RotateHalves)(x, c, s, half);
-}
-void add(float* x, const float* y, size_t n) {
-  if (use_scalar_kernels()) return scalar::add(x, y, n);
-  HWY_DYNAMIC_DISPATCH(Add)(x, y, n);
-}
-void scale(float* x, size_t n, float factor) {
-  if (use_scalar_kernels()) return scalar::scale(x, n, factor);
-  HWY_DYNAMIC_DISPATCH(Scale)(x, n, factor);
-}
-float max_value(const float* x, size_t n) {
-  if (use_scalar_kernels()) return scalar::max_value(x, n);
-  return HWY_DYNAMIC_DISPATCH(MaxValue)(x, n);
-}
-float exp_shifted(float* x, size_t n, float shift) {
-  if (use_scalar_kernels()) return scalar::exp_shifted(x, n, shift);
-  return HWY_DYNAMIC_DISPATCH(ExpShifted)(x, n, shift);
-}
-
-void widen_fp16(const uint16_t* src, size_t n, float* dst) {
-  if (use_scalar_kernels()) return scalar::widen_fp16(src, n, dst);
-  HWY_DYNAMIC_DISPATCH(WidenFp16)(src, n, dst);
-}
-void widen_bf16(const uint16_t* src, size_t n, float* dst) {
-  if (use_scalar_kernels()) return scalar::widen_bf16(src, n, dst);
-  HWY_DYNAMIC_DISPATCH(WidenBf16)(src, n, dst);
-}
+KPD_DISPATCH(rms_norm);
+KPD_DISPATCH(silu_multiply);
+KPD_DISPATCH(gelu_tanh_multiply);
+KPD_DISPATCH(soft_cap);
+KPD_DISPATCH(rotate_halves);
+KPD_DISPATCH(add);
+KPD_DISPATCH(scale);
+KPD_DISPATCH(max_value);
+KPD_DISPATCH(exp_shifted);
+KPD_DISPATCH(widen_fp16);
+KPD_DISPATCH(widen_bf16);
 
 double log_sum_exp(const float* x, size_t n) {
   constexpr size_t kBlock = 256;

@@ -9,21 +9,12 @@
 
 #include "kernels/matmul.h"
 #include "kernels/widen_f16-inl.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void Matmul(const float* a, const float* b, float* c, const MatmulShape& shape) { scalar::matmul(a, b, c, shape); }
-void MatmulFp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t*) {
-  scalar::matmul_fp16(a, b, c, shape);
-}
-void MatmulBf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t*) {
-  scalar::matmul_bf16(a, b, c, shape);
-}
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
@@ -127,37 +118,23 @@ void Product(const float* a, const B& b, float* c, const MatmulShape& s) {
   if (j < s.n) Rest(a, b.from(j), c + j, s, s.n - j);
 }
 
-void Matmul(const float* a, const float* b, float* c, const MatmulShape& s) { Product(a, Floats{b}, c, s); }
-void MatmulFp16(const float* a, const uint16_t* b, float* c, const MatmulShape& s, const uint16_t* next) {
+void matmul(const float* a, const float* b, float* c, const MatmulShape& s) { Product(a, Floats{b}, c, s); }
+void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& s, const uint16_t* next) {
   Product(a, Halves<false>{b, next}, c, s);
 }
-void MatmulBf16(const float* a, const uint16_t* b, float* c, const MatmulShape& s, const uint16_t* next) {
+void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& s, const uint16_t* next) {
   Product(a, Halves<true>{b, next}, c, s);
 }
 
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(Matmul);
-HWY_EXPORT(MatmulFp16);
-HWY_EXPORT(MatmulBf16);
-
-void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) {
-  if (use_scalar_kernels()) return scalar::matmul(a, b, c, shape);
-  HWY_DYNAMIC_DISPATCH(Matmul)(a, b, c, shape);
-}
-void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next) {
-  if (use_scalar_kernels()) return scalar::matmul_fp16(a, b, c, shape);
-  HWY_DYNAMIC_DISPATCH(MatmulFp16)(a, b, c, shape, next);
-}
-void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next) {
-  if (use_scalar_kernels()) return scalar::matmul_bf16(a, b, c, shape);
-  HWY_DYNAMIC_DISPATCH(MatmulBf16)(a, b, c, shape, next);
-}
-
+KPD_DISPATCH(matmul);
+KPD_DISPATCH(matmul_fp16);
+KPD_DISPATCH(matmul_bf16);
 }  // namespace kpd::kernels
 #endif

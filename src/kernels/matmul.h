@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dispatch.h"
+
 namespace kpd::kernels {
 
 // c[r][j] = (accumulate ? c[r][j] : 0) + sum over k of a[r * lda + k] b[k * ldb + j], r < n_rows, j < n, k < depth. c overlaps
@@ -16,17 +18,11 @@ struct MatmulShape {
   size_t lda, ldb, ldc;
   bool accumulate = false;
 };
-void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
+KPD_KERNEL(matmul, void(const float* a, const float* b, float* c, const MatmulShape& shape));
 
 // The same, bit for bit, with b of 16-bit floats, widened as they are read: for few rows. next, if not null, is the b, as large
 // and laid out alike, of a later call; it is asked for meanwhile.
-void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next = nullptr);
-void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next = nullptr);
-
-namespace scalar {
-void matmul(const float* a, const float* b, float* c, const MatmulShape& shape);
-void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape);
-void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape);
-}  // namespace scalar
+KPD_KERNEL(matmul_fp16, void(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next));
+KPD_KERNEL(matmul_bf16, void(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* next));
 
 }  // namespace kpd::kernels

@@ -27,11 +27,11 @@ void matmul(const float* a, const float* b, float* c, const MatmulShape& shape) 
   product(
       a, [b](size_t i) { return b[i]; }, c, shape);
 }
-void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape) {
+void matmul_fp16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* /*next*/) {
   product(
       a, [b](size_t i) { return fp16_to_float(b[i]); }, c, shape);
 }
-void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape) {
+void matmul_bf16(const float* a, const uint16_t* b, float* c, const MatmulShape& shape, const uint16_t* /*next*/) {
   product(
       a, [b](size_t i) { return bf16_to_float(b[i]); }, c, shape);
 }

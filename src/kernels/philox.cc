@@ -13,17 +13,12 @@
 #include <algorithm>
 
 #include "kernels/philox.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void PhiloxFill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t block, uint32_t* words, size_t n) {
-  scalar::philox_fill(key, first_index, what, block, words, n);
-}
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D32 = hn::CappedTag<uint32_t, 16>;
@@ -71,7 +66,7 @@ HWY_INLINE void blocks(uint64_t key, uint32_t index, uint32_t what, uint64_t blo
   }
 }
 
-void PhiloxFill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t block, uint32_t* words, size_t n) {
+void philox_fill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t block, uint32_t* words, size_t n) {
   constexpr size_t kWords = 4 * kBlocks;
   const auto index_of = [&](size_t i) { return first_index + static_cast<uint32_t>(i / 4); };
   size_t i = 0;
@@ -82,19 +77,13 @@ void PhiloxFill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t bloc
   blocks<1>(key, index_of(i), what, block, last);
   std::copy(last, last + (n - i), words + i);
 }
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(PhiloxFill);
-
-void philox_fill(uint64_t key, uint32_t first_index, uint32_t what, uint64_t block, uint32_t* words, size_t n) {
-  // One block has no parallel work.
-  if (n <= 4 || use_scalar_kernels()) return scalar::philox_fill(key, first_index, what, block, words, n);
-  HWY_DYNAMIC_DISPATCH(PhiloxFill)(key, first_index, what, block, words, n);
-}
+KPD_DISPATCH(philox_fill);
 }  // namespace kpd::kernels
 #endif

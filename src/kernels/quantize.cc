@@ -11,20 +11,12 @@
 #include <cstring>
 
 #include "kernels/quantize.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-QuantizeSums QuantizePlanes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
-  return scalar::quantize_planes(y, n, t, planes);
-}
-void DequantizePlanes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y) {
-  scalar::dequantize_planes(planes, n, bits, levels, y);
-}
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -333,7 +325,7 @@ HWY_NOINLINE void dequantize_bits(const uint8_t* planes, size_t n, const float* 
   }
 }
 
-QuantizeSums QuantizePlanes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
+QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
   switch (t.bits) {
     case 1:
       return quantize_bits<1>(y, n, t, planes);
@@ -348,7 +340,7 @@ QuantizeSums QuantizePlanes(const float* y, size_t n, const QuantizeTable& t, ui
   }
 }
 
-void DequantizePlanes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y) {
+void dequantize_planes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y) {
   switch (bits) {
     case 1:
       return dequantize_bits<1>(planes, n, levels, y);
@@ -362,24 +354,14 @@ void DequantizePlanes(const uint8_t* planes, size_t n, int bits, const float* le
       return scalar::dequantize_planes(planes, n, bits, levels, y);
   }
 }
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(QuantizePlanes);
-HWY_EXPORT(DequantizePlanes);
-
-QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& t, uint8_t* planes) {
-  if (use_scalar_kernels()) return scalar::quantize_planes(y, n, t, planes);
-  return HWY_DYNAMIC_DISPATCH(QuantizePlanes)(y, n, t, planes);
-}
-
-void dequantize_planes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y) {
-  if (use_scalar_kernels()) return scalar::dequantize_planes(planes, n, bits, levels, y);
-  HWY_DYNAMIC_DISPATCH(DequantizePlanes)(planes, n, bits, levels, y);
-}
+KPD_DISPATCH(quantize_planes);
+KPD_DISPATCH(dequantize_planes);
 }  // namespace kpd::kernels
 #endif

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dispatch.h"
+
 namespace kpd::kernels {
 
 inline constexpr int kMaxPlaneBits = 8;
@@ -29,14 +31,9 @@ struct QuantizeSums {
   bool has_zero = false;  // some y_i == 0: its sign is a tie
 };
 
-QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& table, uint8_t* planes);
+KPD_KERNEL(quantize_planes, QuantizeSums(const float* y, size_t n, const QuantizeTable& table, uint8_t* planes));
 // y[i] = sign * levels[m]
-void dequantize_planes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y);
-
-namespace scalar {
-QuantizeSums quantize_planes(const float* y, size_t n, const QuantizeTable& table, uint8_t* planes);
-void dequantize_planes(const uint8_t* planes, size_t n, int bits, const float* levels, float* y);
-}  // namespace scalar
+KPD_KERNEL(dequantize_planes, void(const uint8_t* planes, size_t n, int bits, const float* levels, float* y));
 
 inline size_t plane_bytes(size_t n) { return (n + 7) / 8; }
 

@@ -11,21 +11,12 @@
 #include <limits>
 
 #include "kernels/sample.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-float LaneMaxima(const float* x, size_t n, float* maxima) { return scalar::lane_maxima(x, n, maxima); }
-void Exp2Sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights) {
-  scalar::exp2_sums(x, n, shift, scale, sums, weights);
-}
-size_t GatherFrom(const float* x, size_t n, float least, float* values, uint32_t* ids) {
-  return scalar::gather_from(x, n, least, values, ids);
-}
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, kSampleLanes>;
@@ -48,7 +39,7 @@ struct Tail {
   HWY_ALIGN float lanes[kSampleLanes];
 };
 
-float LaneMaxima(const float* x, size_t n, float* maxima) {
+float lane_maxima(const float* x, size_t n, float* maxima) {
   const D d;
   V all = hn::Set(d, kNothing);
   auto nan = hn::IsNaN(all);
@@ -109,7 +100,7 @@ struct Sums {
   VD parts[2 * kVecs];
 };
 
-void Exp2Sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights) {
+void exp2_sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights) {
   const D d;
   const V s = hn::Set(d, shift), c = hn::Set(d, scale);
   for (size_t first = 0; first < n; first += kSampleBlock) {
@@ -136,7 +127,7 @@ void Exp2Sums(const float* x, size_t n, float shift, float scale, double* sums, 
   }
 }
 
-size_t GatherFrom(const float* x, size_t n, float least, float* values, uint32_t* ids) {
+size_t gather_from(const float* x, size_t n, float least, float* values, uint32_t* ids) {
   const D d;
   const DU du;
   const V from = hn::Set(d, least);
@@ -166,28 +157,15 @@ size_t GatherFrom(const float* x, size_t n, float least, float* values, uint32_t
   }
   return count;
 }
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(LaneMaxima);
-HWY_EXPORT(Exp2Sums);
-HWY_EXPORT(GatherFrom);
-
-float lane_maxima(const float* x, size_t n, float* maxima) {
-  if (use_scalar_kernels()) return scalar::lane_maxima(x, n, maxima);
-  return HWY_DYNAMIC_DISPATCH(LaneMaxima)(x, n, maxima);
-}
-void exp2_sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights) {
-  if (use_scalar_kernels()) return scalar::exp2_sums(x, n, shift, scale, sums, weights);
-  HWY_DYNAMIC_DISPATCH(Exp2Sums)(x, n, shift, scale, sums, weights);
-}
-size_t gather_from(const float* x, size_t n, float least, float* values, uint32_t* ids) {
-  if (use_scalar_kernels()) return scalar::gather_from(x, n, least, values, ids);
-  return HWY_DYNAMIC_DISPATCH(GatherFrom)(x, n, least, values, ids);
-}
+KPD_DISPATCH(lane_maxima);
+KPD_DISPATCH(exp2_sums);
+KPD_DISPATCH(gather_from);
 }  // namespace kpd::kernels
 #endif

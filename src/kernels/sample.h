@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dispatch.h"
+
 namespace kpd::kernels {
 
 inline constexpr size_t kSampleLanes = 16;
@@ -16,21 +18,15 @@ constexpr size_t sample_blocks(size_t n) { return (n + kSampleBlock - 1) / kSamp
 
 // maxima[j * 16 + l] = the largest of block j's elements whose index is l modulo 16, -infinity for none; it has
 // 16 sample_blocks(n) places. Returns the largest of all, NaN if one of them is NaN (maxima are meaningless then).
-float lane_maxima(const float* x, size_t n, float* maxima);
+KPD_KERNEL(lane_maxima, float(const float* x, size_t n, float* maxima));
 
 // w(x) = 2^((x - shift) scale), x <= shift. With y the float (x - shift) * scale the relative error is below 2e-7 (against
 // 2^y); y itself is off by at most 1.2e-7 |y|. Exactly 1 for x = shift; 0 for y < -125, which no draw of 53 bits can tell from
 // what it is. sums[j] = sum of w over block j. weights [n] gets every w, or is null.
-void exp2_sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights);
+KPD_KERNEL(exp2_sums, void(const float* x, size_t n, float shift, float scale, double* sums, float* weights));
 
 // values and ids get every x[i] >= least and its i, ascending; room for n + 16 each. Returns how many.
-size_t gather_from(const float* x, size_t n, float least, float* values, uint32_t* ids);
-
-namespace scalar {
-float lane_maxima(const float* x, size_t n, float* maxima);
-void exp2_sums(const float* x, size_t n, float shift, float scale, double* sums, float* weights);
-size_t gather_from(const float* x, size_t n, float least, float* values, uint32_t* ids);
-}  // namespace scalar
+KPD_KERNEL(gather_from, size_t(const float* x, size_t n, float least, float* values, uint32_t* ids));
 
 // 2^f on [-0.5, 0.5], minimax in relative error, the constant term 1.
 inline constexpr float kExp2[] = {

@@ -8,32 +8,12 @@
 
 #include "kernels/quantize.h"
 #include "kernels/uniform.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
-  scalar::quantize_uniform(y, n, inverse, index);
-}
-void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
-  scalar::quantize_dithered(y, offset, n, inverse, index);
-}
-void UniformSymbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
-  scalar::uniform_symbols(index, n, bias, escape, symbols);
-}
-void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
-  scalar::uniform_values(symbols, n, bias, step, y);
-}
-void DitherOffsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
-  scalar::dither_offsets(words, n, base, unit, offset);
-}
-void SubtractDither(const float* offset, size_t n, float step, float* y) { scalar::subtract_dither(offset, n, step, y); }
-double Dot(const float* a, const float* b, size_t n) { return scalar::dot(a, b, n); }
-Dots DotPair(const float* a, const float* b, size_t n) { return scalar::dots(a, b, n); }
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
@@ -56,7 +36,7 @@ HWY_INLINE void store_index(V v, int16_t* dst) {
   hn::StoreU(hn::DemoteTo(D16(), hn::ConvertTo(DI(), clamped)), D16(), dst);
 }
 
-void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
+void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
   const D d;
   const V factor = hn::Set(d, inverse), half = hn::Set(d, 0.5f);
   size_t i = 0;
@@ -67,7 +47,7 @@ void QuantizeUniform(const float* y, size_t n, float inverse, int16_t* index) {
   scalar::quantize_uniform(y + i, n - i, inverse, index + i);
 }
 
-void QuantizeDithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
+void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
   const D d;
   const V factor = hn::Set(d, inverse);
   size_t i = 0;
@@ -78,7 +58,7 @@ void QuantizeDithered(const float* y, const float* offset, size_t n, float inver
   scalar::quantize_dithered(y + i, offset + i, n - i, inverse, index + i);
 }
 
-void UniformSymbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
+void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
   const hn::CappedTag<uint16_t, 32> d;
   const hn::Rebind<uint8_t, decltype(d)> bytes;
   const hn::RebindToSigned<decltype(d)> ds;
@@ -93,7 +73,7 @@ void UniformSymbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape
   scalar::uniform_symbols(index + i, n - i, bias, escape, symbols + i);
 }
 
-void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
+void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
   const D d;
   const V factor = hn::Set(d, step);
   const auto zero = hn::Set(DI(), bias);
@@ -105,7 +85,7 @@ void UniformValues(const uint8_t* symbols, size_t n, int32_t bias, float step, f
   scalar::uniform_values(symbols + i, n - i, bias, step, y + i);
 }
 
-void DitherOffsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
+void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
   const D d;
   const V first = hn::Set(d, base), factor = hn::Set(d, unit);
   const auto* const bytes = reinterpret_cast<const uint8_t*>(words);  // vector targets are little-endian: half i is at byte 2 i
@@ -118,7 +98,7 @@ void DitherOffsets(const uint32_t* words, size_t n, float base, float unit, floa
   scalar::dither_offsets(words + i / 2, n - i, base, unit, offset + i);  // i is even
 }
 
-void SubtractDither(const float* offset, size_t n, float step, float* y) {
+void subtract_dither(const float* offset, size_t n, float step, float* y) {
   const D d;
   const V half = hn::Set(d, 0.5f), factor = hn::Set(d, step);
   size_t i = 0;
@@ -159,62 +139,22 @@ Dots sum_dots(const float* a, const float* b, size_t n) {
   return dots;
 }
 
-double Dot(const float* a, const float* b, size_t n) { return sum_dots<false>(a, b, n).ab; }
-Dots DotPair(const float* a, const float* b, size_t n) { return sum_dots<true>(a, b, n); }
-#endif  // KPD_TARGET_IS_SCALAR
+double dot(const float* a, const float* b, size_t n) { return sum_dots<false>(a, b, n).ab; }
+Dots dots(const float* a, const float* b, size_t n) { return sum_dots<true>(a, b, n); }
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(QuantizeUniform);
-HWY_EXPORT(QuantizeDithered);
-HWY_EXPORT(UniformSymbols);
-HWY_EXPORT(UniformValues);
-HWY_EXPORT(DitherOffsets);
-HWY_EXPORT(SubtractDither);
-HWY_EXPORT(Dot);
-HWY_EXPORT(DotPair);
-
-void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index) {
-  if (use_scalar_kernels()) return scalar::quantize_uniform(y, n, inverse, index);
-  HWY_DYNAMIC_DISPATCH(QuantizeUniform)(y, n, inverse, index);
-}
-
-void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index) {
-  if (use_scalar_kernels()) return scalar::quantize_dithered(y, offset, n, inverse, index);
-  HWY_DYNAMIC_DISPATCH(QuantizeDithered)(y, offset, n, inverse, index);
-}
-
-void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols) {
-  if (use_scalar_kernels()) return scalar::uniform_symbols(index, n, bias, escape, symbols);
-  HWY_DYNAMIC_DISPATCH(UniformSymbols)(index, n, bias, escape, symbols);
-}
-
-void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y) {
-  if (use_scalar_kernels()) return scalar::uniform_values(symbols, n, bias, step, y);
-  HWY_DYNAMIC_DISPATCH(UniformValues)(symbols, n, bias, step, y);
-}
-
-void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
-  if (use_scalar_kernels()) return scalar::dither_offsets(words, n, base, unit, offset);
-  HWY_DYNAMIC_DISPATCH(DitherOffsets)(words, n, base, unit, offset);
-}
-
-void subtract_dither(const float* offset, size_t n, float step, float* y) {
-  if (use_scalar_kernels()) return scalar::subtract_dither(offset, n, step, y);
-  HWY_DYNAMIC_DISPATCH(SubtractDither)(offset, n, step, y);
-}
-
-double dot(const float* a, const float* b, size_t n) {
-  if (use_scalar_kernels()) return scalar::dot(a, b, n);
-  return HWY_DYNAMIC_DISPATCH(Dot)(a, b, n);
-}
-
-Dots dots(const float* a, const float* b, size_t n) {
-  if (use_scalar_kernels()) return scalar::dots(a, b, n);
-  return HWY_DYNAMIC_DISPATCH(DotPair)(a, b, n);
-}
+KPD_DISPATCH(quantize_uniform);
+KPD_DISPATCH(quantize_dithered);
+KPD_DISPATCH(uniform_symbols);
+KPD_DISPATCH(uniform_values);
+KPD_DISPATCH(dither_offsets);
+KPD_DISPATCH(subtract_dither);
+KPD_DISPATCH(dot);
+KPD_DISPATCH(dots);
 }  // namespace kpd::kernels
 #endif

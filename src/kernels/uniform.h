@@ -4,37 +4,28 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dispatch.h"
+
 namespace kpd::kernels {
 
 // index[i] = round half away from zero of y[i] * inverse (float product, plus .5, truncated), saturated to 16 bits.
-void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index);
+KPD_KERNEL(quantize_uniform, void(const float* y, size_t n, float inverse, int16_t* index));
 // index[i] = floor(y[i] * inverse + offset[i]), saturated. offset = dither / step + 1/2.
-void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index);
+KPD_KERNEL(quantize_dithered, void(const float* y, const float* offset, size_t n, float inverse, int16_t* index));
 // symbols[i] = index[i] + bias where that is in [0, escape), else escape. bias, escape < 256.
-void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols);
+KPD_KERNEL(uniform_symbols, void(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols));
 // y[i] = (symbols[i] - bias) * step.
-void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y);
+KPD_KERNEL(uniform_values, void(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y));
 // offset[i] = base + unit * half i of words, whose halves count from the low 16 bits of words[0].
-void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset);
+KPD_KERNEL(dither_offsets, void(const uint32_t* words, size_t n, float base, float unit, float* offset));
 // y[i] -= (offset[i] - 1/2) * step
-void subtract_dither(const float* offset, size_t n, float step, float* y);
+KPD_KERNEL(subtract_dither, void(const float* offset, size_t n, float step, float* y));
 // sum of a_i b_i, products exact in double, 16-lane fixed tree (hadamard.h).
-double dot(const float* a, const float* b, size_t n);
+KPD_KERNEL(dot, double(const float* a, const float* b, size_t n));
 struct Dots {
   double ab = 0, bb = 0;
 };
 // dot(a, b) and dot(b, b), the same bits, in one pass.
-Dots dots(const float* a, const float* b, size_t n);
-
-namespace scalar {
-void quantize_uniform(const float* y, size_t n, float inverse, int16_t* index);
-void quantize_dithered(const float* y, const float* offset, size_t n, float inverse, int16_t* index);
-void uniform_symbols(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols);
-void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y);
-void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset);
-void subtract_dither(const float* offset, size_t n, float step, float* y);
-double dot(const float* a, const float* b, size_t n);
-Dots dots(const float* a, const float* b, size_t n);
-}  // namespace scalar
+KPD_KERNEL(dots, Dots(const float* a, const float* b, size_t n));
 
 }  // namespace kpd::kernels

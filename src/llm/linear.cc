@@ -2,7 +2,6 @@
 #include "kpd/llm/linear.h"
 
 #include <algorithm>
-#include <new>
 
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
@@ -10,8 +9,6 @@
 
 namespace kpd::llm {
 namespace {
-
-constexpr size_t kAlignment = 64;
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -56,18 +53,10 @@ std::unique_ptr<WeightMatrix> make_matrix(const WeightSource& source, Arithmetic
   return make_exact_matrix(source);
 }
 
-void Workspace::Free::operator()(uint8_t* p) const { ::operator delete[](p, std::align_val_t{kAlignment}); }
-
 uint8_t* Workspace::bytes(size_t slot, size_t n) {
   if (slot >= buffers_.size()) buffers_.resize(slot + 1);
-  Buffer& buffer = buffers_[slot];
-  if (n > buffer.size || buffer.data == nullptr) {
-    const size_t size = round_up(std::max(n, buffer.size + buffer.size / 2), kAlignment);
-    buffer.data.reset();
-    buffer.data.reset(static_cast<uint8_t*>(::operator new[](size, std::align_val_t{kAlignment})));
-    buffer.size = size;
-  }
-  return buffer.data.get();
+  buffers_[slot].resize(std::max<size_t>(n, 1));  // never null
+  return buffers_[slot].data();
 }
 
 Prepared& Workspace::prepared(const Preparation& preparation) {

@@ -1,68 +1,35 @@
 // llm: fast arithmetic. Block types that have a whole-number product are laid out for it and their input becomes 8-bit codes;
 // plain floats are laid out for the float product.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "kernels/float_product.h"
 #include "kernels/int_product.h"
+#include "kpd/base/memory.h"
 #include "kpd/base/threads.h"
 #include "llm/linear_formats.h"
 
 namespace kpd::llm {
 namespace {
 
-// Packed weights lie one behind the other in large pieces of memory for which huge pages are asked: a step reads all of them
-// once, and with pages of 4 KiB every page is a miss of the address cache.
-class Piece {
- public:
-  explicit Piece(size_t size) : size_(size) {
-    data_ = static_cast<uint8_t*>(::operator new[](size, std::align_val_t{kHugePage}));
-    madvise(data_, size, MADV_HUGEPAGE);  // advice only: where it is not taken, all is as before
-  }
-  ~Piece() { ::operator delete[](data_, std::align_val_t{kHugePage}); }
-  Piece(const Piece&) = delete;
-  Piece& operator=(const Piece&) = delete;
-
-  // Null if n bytes no longer fit.
-  uint8_t* take(size_t n) {
-    n = (n + 63) / 64 * 64;
-    if (n > size_ - used_) return nullptr;
-    used_ += n;
-    return data_ + used_ - n;
-  }
-
-  static constexpr size_t kHugePage = size_t{2} << 20;
-
- private:
-  uint8_t* data_;
-  size_t size_, used_ = 0;
-};
-
-// A part of a piece, which it keeps alive.
+// A part of an arena, which it keeps alive.
 struct PackedBytes {
   uint8_t* data = nullptr;
-  std::shared_ptr<Piece> piece;
+  std::shared_ptr<Arena> arena;
 };
 
+// Packed weights lie one behind the other in large blocks, which go when the last of their matrices does.
 PackedBytes packed_bytes(size_t n) {
-  constexpr size_t kPieceBytes = 8 * Piece::kHugePage;
+  constexpr size_t kBlockBytes = 8 * kHugePageBytes;
   static std::mutex mutex;
-  static std::weak_ptr<Piece> newest;
+  static std::weak_ptr<Arena> newest;
   const std::lock_guard lock(mutex);
-  if (std::shared_ptr<Piece> piece = newest.lock()) {
-    if (uint8_t* data = piece->take(n)) return {data, piece};
-  }
-  const size_t size = std::max(kPieceBytes, (n + Piece::kHugePage - 1) / Piece::kHugePage * Piece::kHugePage);
-  auto piece = std::make_shared<Piece>(size);
-  uint8_t* data = piece->take(n);
-  newest = piece;
-  return {data, piece};
+  std::shared_ptr<Arena> arena = newest.lock();
+  if (arena == nullptr || !arena->has_room(n)) newest = arena = std::make_shared<Arena>(kBlockBytes);
+  return {arena->take(n), arena};
 }
 
 // Tile after tile of source rows, contiguous, through pack(rows, n, tile's place).

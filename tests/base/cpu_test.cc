@@ -87,6 +87,34 @@ TEST(Cpu, EveryTargetCanBeForcedInAnyOrder) {
   set_isa(isas.front());
 }
 
+TEST(Cpu, WhatRunsHereIsOfWhatIsBuiltInItsOrder) {
+  std::vector<std::string> built = built_isas();
+  EXPECT_EQ(built.back(), "scalar");
+  const auto isas = available_isas();
+  std::erase_if(built, [&](const std::string& isa) { return std::find(isas.begin(), isas.end(), isa) == isas.end(); });
+  EXPECT_EQ(built, isas);
+}
+
+// A variant comes before what it is a variant of, which runs wherever the variant does.
+TEST(Cpu, AVariantStandsBeforeItsTarget) {
+  const auto isas = available_isas();
+  for (auto isa = isas.begin(); isa != isas.end(); ++isa) {
+    const std::string target = isa->substr(0, isa->find('+'));
+    EXPECT_NE(std::find(isa, isas.end(), target), isas.end()) << *isa;
+  }
+}
+
+TEST(Cpu, AVariantOfAnotherMachineIsAnErrorThatListsTheValidOnes) {
+  const auto isas = available_isas();
+  for (const std::string& isa : built_isas()) {
+    if (std::find(isas.begin(), isas.end(), isa) != isas.end()) continue;
+    EXPECT_KPD_ERROR(kUnsupported, "'" + isa + "': no such instruction set on this machine, expected one of " + isas.front(),
+                     set_isa(isa));
+  }
+  EXPECT_KPD_ERROR(kUnsupported, "'avx3+': no such instruction set", set_isa("avx3+"));
+  EXPECT_KPD_ERROR(kUnsupported, "'+vnni': no such instruction set", set_isa("+vnni"));
+}
+
 TEST(Cpu, AWrongNameChangesNothing) {
   set_isa("scalar");
   EXPECT_KPD_ERROR(kUnsupported, "'AVX2': no such instruction set on this machine, expected one of", set_isa("AVX2"));

@@ -145,7 +145,7 @@ TEST(BlockStore, PartsLieAtMultiplesOf64Bytes) {
       }
     }
   }
-  for (const uint8_t* part : parts) EXPECT_EQ(reinterpret_cast<uintptr_t>(part) % kBlockAlignment, 0u);
+  for (const uint8_t* part : parts) EXPECT_EQ(reinterpret_cast<uintptr_t>(part) % kCacheLineBytes, 0u);
   std::sort(parts.begin(), parts.end());
   for (size_t i = 1; i < parts.size(); ++i) EXPECT_GE(parts[i] - parts[i - 1], 5 * 64 * 2);
 }

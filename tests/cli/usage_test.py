@@ -14,7 +14,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def case_version(t):
-    t.run("--version", out=r"^kpd \d+\.\d+\.\d+\n$")
+    text = t.run("--version", out=r"^kpd \d+\.\d+\.\d+\ninstruction sets of this machine, best first: [^\n]+\n$").stdout
+    isas = text.split(": ")[1].strip().split(", ")
+    assert isas[-1] == "scalar", text
+    for isa in isas:  # each is a name for KPD_ISA
+        t.run("codecs", env={"KPD_ISA": isa})
+    wrong = t.run("codecs", exit=2, env={"KPD_ISA": "avx9+vnni"}).stderr
+    assert ", ".join(isas) in wrong, wrong
 
 
 def case_help_lists_every_command(t):

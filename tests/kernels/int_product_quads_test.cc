@@ -1,39 +1,38 @@
 // tests: the VNNI variant of the integer products, with an emulated instruction, against the scalar reference bit for bit on
 // every instruction set.
-#define KPD_EMULATE_QUADS
-
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/int_product_quads_test.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/int_product.h"
+#include "kernels/widen_f16-inl.h"
+
+#undef KPD_BEFORE_VARIANT
+#undef KPD_AFTER_VARIANT
+#define KPD_BEFORE_VARIANT() HWY_BEFORE_NAMESPACE()
+#define KPD_AFTER_VARIANT() HWY_AFTER_NAMESPACE()
+#define KPD_VARIANT emulated_vnni
+#define KPD_EMULATE_VNNI
+#define KPD_HAS_VNNI 1
+#if !KPD_TARGET_IS_SCALAR
 #include "kernels/int_product-inl.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace kpd::kernels {
-namespace HWY_NAMESPACE {
-
-void QuadsProduct(const IntMatrix& w, const Int8Rows& x, float* out) {
-#if KPD_TARGET_IS_SCALAR
-  scalar::int_product(w, x, 0, w.n_tiles(), out, w.n_out);
-#else
-  emulated_quads::any_product<true>(w, x, 0, w.n_tiles(), out, w.n_out);
 #endif
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace kpd::kernels
-HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "kernels/isa_fixture.h"
 #include "kernels/weight_blocks.h"
 
 namespace kpd::kernels {
-HWY_EXPORT(QuadsProduct);
 namespace {
+
+constexpr Kernel<decltype(scalar::int_product)> emulated(&scalar::int_product, {KPD_FORMS(emulated_vnni::int_product)});
 
 using kpd::testing::WeightFill;
 
@@ -57,7 +56,7 @@ TEST_P(IntProductQuads, EqualTheReference) {
         rows.resize(n_rows, n_in);
         quantize_rows(x.data(), n_in, 0, n_rows, rows);
         std::vector<float> got(n_rows * n_out), want(n_rows * n_out);
-        HWY_DYNAMIC_DISPATCH(QuadsProduct)(w, rows.rows(), got.data());
+        emulated(w, rows.rows(), 0, w.n_tiles(), got.data(), n_out);
         scalar::int_product(w, rows.rows(), 0, w.n_tiles(), want.data(), n_out);
         ASSERT_EQ(got, want) << block_type_info(type).name << " " << n_rows;
       }

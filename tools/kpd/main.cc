@@ -31,8 +31,9 @@ std::string general_help() {
     text += str("  ", command.name, std::string(12 - command.name.size(), ' '), command.summary, "\n");
   }
   text +=
-      "\nOptions:\n  --help      this text; `kpd COMMAND --help` explains a command\n  --version   the version\n"
-      "\nEnvironment:\n  KPD_ISA     the instruction set to use, e.g. scalar; an unknown name is answered with those of this "
+      "\nOptions:\n  --help      this text; `kpd COMMAND --help` explains a command\n  --version   the version, and the "
+      "instruction sets of this machine\n"
+      "\nEnvironment:\n  KPD_ISA     the instruction set to use, e.g. avx2 or scalar; `kpd --version` lists those of this "
       "machine\n";
   text += "\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 an input's content is wrong, 130 interrupted.\n";
   text += "\nExample:\n  kpd mean --synthetic lognormal --dim 2^16 --clients 10 --trials 5 --codec eden:bits=1 --seed 1\n";
@@ -107,11 +108,17 @@ int run_help(const std::string& name) {
   return run_command(find_command(name), arguments());
 }
 
+std::string version_text() {
+  std::string isas;
+  for (const std::string& isa : available_isas()) isas += str(isas.empty() ? "" : ", ", isa);
+  return str("kpd ", kVersion, "\ninstruction sets of this machine, best first: ", isas, "\n");
+}
+
 int run_program(const std::vector<std::string>& args) {
   if (args.empty()) usage("a command is missing; `kpd --help` lists them");
   const bool asks = args[0] == "--help" || args[0] == "-h" || args[0] == "help";
   if (asks) return args.size() == 1 || args[1].starts_with("-") ? print_text(general_help()) : run_help(args[1]);
-  if (args[0] == "--version" || args[0] == "-V") return print_text(str("kpd ", kVersion, "\n"));
+  if (args[0] == "--version" || args[0] == "-V") return print_text(version_text());
   if (args[0].starts_with("-")) {
     constexpr std::string_view kNames[] = {"--help", "--version"};
     const std::string_view near = nearest_word(args[0], kNames);

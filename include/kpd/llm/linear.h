@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kpd/base/block_type.h"
+#include "kpd/base/memory.h"
 
 namespace kpd::llm {
 
@@ -93,14 +94,7 @@ class Workspace {
   float* floats(size_t slot, size_t n) { return reinterpret_cast<float*>(bytes(slot, n * sizeof(float))); }
 
  private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
-  struct Buffer {
-    std::unique_ptr<uint8_t, Free> data;
-    size_t size = 0;
-  };
-  std::vector<Buffer> buffers_;
+  std::vector<AlignedBuffer<uint8_t>> buffers_;
   std::vector<std::pair<const Preparation*, std::unique_ptr<Prepared>>> prepared_;
 };
 
