@@ -51,12 +51,14 @@ bool BlockCache::exact_at(SequenceId sequence, size_t length) const {
 
 Cut BlockCache::crop(SequenceId sequence, size_t length) {
   store_.sequences.drop_pending();
-  return cut(sequence, std::min(length, this->length(sequence)), exact_at(sequence, length));
+  const size_t held = this->length(sequence);
+  if (held == 0 && length > 0) return {};  // it may have a plan, which stays
+  return cut(sequence, std::min(length, held), exact_at(sequence, length));
 }
 
 Cut BlockCache::fork(SequenceId from, SequenceId to, size_t length) {
   store_.sequences.drop_pending();
-  if (from == to) return cut(from, this->length(from), true);
+  if (from == to) return {this->length(from), reusable(from, this->length(from)) == this->length(from)};
   const bool exact = exact_at(from, length);
   // Whole blocks first: what is done to one that is not whole, cut() does to the copy alone.
   const size_t whole = blocks_for(length) * kBlockTokens;

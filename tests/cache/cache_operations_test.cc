@@ -255,6 +255,7 @@ class Operations {
       return;
     }
     ++seen["fork"];
+    if (n > 0 && from != to && model_.plan(from) != CacheModel::Plan{}) ++seen["fork with a plan"];
     model_.fork(from, to, n);
     const size_t left = from == to ? held : n;
     for (const auto& cache : caches_) expect_exact(cache->fork(from, to, n), left);
@@ -267,7 +268,7 @@ class Operations {
 
   void crop() {
     const uint32_t id = any_sequence();
-    const size_t n = below(model_.length(id) + 3);
+    const size_t n = below(6) == 0 ? 0 : below(model_.length(id) + 3);
     ++seen["crop"];
     if (n > 0 && n < model_.length(id)) ++seen["crop in the middle"];
     const size_t left = std::min(n, model_.length(id));
@@ -281,6 +282,10 @@ class Operations {
   // A sequence of tokens keeps the plan that it began with.
   void set_plan() {
     const uint32_t id = any_sequence();
+    if (below(2) == 0) {
+      model_.crop(id, 0);
+      for (const auto& cache : caches_) cache->crop(id, 0);
+    }
     const CacheModel::Plan plan = {below(3), below(2)};
     const bool taken = model_.set_plan(id, plan);
     ++seen[taken ? "plan" : "refused plan"];
@@ -330,6 +335,7 @@ class Operations {
       for (const auto& cache : caches_) EXPECT_THROW(cache->load(id, damaged, "model", "file"), Error);
     } else if (model_.load(id, saved)) {
       ++seen["load"];
+      if (!saved.tokens.empty() && saved.plan != CacheModel::Plan{}) ++seen["load with a plan"];
       for (const auto& cache : caches_) cache->load(id, bytes, "model", "file");
     } else {
       ++seen["full pool in load"];
@@ -412,6 +418,8 @@ TEST_P(CacheOperations, AreThoseOfTheModel) {
                   "full pool in load",
                   "damaged file",
                   "refused batch",
+                  "fork with a plan",
+                  "load with a plan",
                   "plan",
                   "refused plan"});
 }
