@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIDDLE = {"base", "kernels"}
-LLM = MIDDLE | {"io", "quant", "text", "weight"}
+LLM = MIDDLE | {"io", "quant", "text", "weight", "cache"}
 RECIPE = LLM | {"llm", "transform", "coding"}
 MAY_USE = {
     "base": set(),
@@ -23,6 +23,7 @@ MAY_USE = {
     "weight": MIDDLE | {"transform", "quant", "coding"},
     "gradient": MIDDLE | {"comm", "transform", "quant", "coding"},
     "text": {"base", "io"},
+    "cache": MIDDLE | {"transform", "quant", "coding"},
     "llm": LLM,
     "recipe": RECIPE,
     "train": RECIPE | {"recipe", "gradient", "comm"},
@@ -32,7 +33,7 @@ MAY_USE = {
 NOT_PUBLIC = {"kernels"}
 # What a stage may include from outside kpd, beside the C and C++ standard libraries and the operating system.
 LIBRARIES = {
-    "hwy/": {"base", "kernels", "transform", "quant", "coding", "weight", "gradient"},
+    "hwy/": {"base", "kernels", "transform", "quant", "coding", "weight", "cache", "gradient"},
     "nlohmann/": {"io"},
     "zlib.h": {"io"},
     "torch/": {"train", "diffusion"},

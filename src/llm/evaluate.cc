@@ -39,7 +39,7 @@ double divergence(const float* reference, double reference_log_sum, const float*
 class Run {
  public:
   Run(Model& model, Model* reference, const EvaluationPlan& plan) : model_(model), reference_(reference), plan_(plan) {
-    cache_ = model.make_cache(plan.cache, plan.context);
+    cache_ = model.make_cache(plan.cache, plan.context, plan.cache_layers);
     if (reference != nullptr) reference_cache_ = reference->make_cache("f32", plan.context);
   }
 

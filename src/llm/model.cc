@@ -1,4 +1,4 @@
-// llm: the forward pass. It knows neither how weights are stored (kpd/weight) nor how keys and values are (kv_cache.h).
+// llm: the forward pass. It knows neither how weights are stored (kpd/weight) nor how keys and values are (kpd/cache/kv_cache.h).
 #include "kpd/llm/model.h"
 
 #include <algorithm>
@@ -37,17 +37,17 @@ void check_layer(const ModelDescription& d, size_t index) {
 
 // A cache of other shapes would be read and written where it has nothing.
 void check_cache(const ModelDescription& d, std::span<const size_t> layers_of_cache, const KvCache& cache) {
-  const std::span<const CacheLayer> layers = cache.layers();
+  const std::span<const cache::Layer> layers = cache.layers();
   if (layers.size() != layers_of_cache.size()) {
     fail(ErrorCode::kInvalidArgument, "the cache was made for another model: it has ", layers.size(), " layers, expected ",
          layers_of_cache.size());
   }
   for (size_t i = 0; i < layers.size(); ++i) {
-    const CacheLayer& layer = layers[i];
+    const cache::Layer& layer = layers[i];
     const LayerDescription& expected = d.layers[layers_of_cache[i]];
-    if (layer.n_kv_heads != expected.n_kv_heads || layer.head_dim != expected.key_dim) {
+    if (layer.n_kv_heads != expected.n_kv_heads || layer.key_width != expected.key_dim || layer.value_width != expected.value_dim) {
       fail(ErrorCode::kInvalidArgument, "the cache was made for another model: layer ", i, " has ", layer.n_kv_heads,
-           " heads of ", layer.head_dim, ", expected ", expected.n_kv_heads, " of ", expected.key_dim);
+           " heads of ", layer.key_width, ", expected ", expected.n_kv_heads, " of ", expected.key_dim);
     }
     const size_t window = expected.window;
     if (layer.window != 0 && (window == 0 || window > layer.window)) {
@@ -115,7 +115,7 @@ void lay_out(const Model::Parts& p, std::span<const BatchPart> batch, const KvCa
       check_token(d, part.tokens[i]);
       rows.tokens.push_back(part.tokens[i]);
       const int64_t position = part.positions.empty() ? int64_t{next} + static_cast<int64_t>(i) : part.positions[i];
-      if (position < 0 || position > kMaxPosition)
+      if (position < 0 || position > cache::kMaxPosition)
         fail(ErrorCode::kInvalidArgument, "sequence ", part.sequence, ": there is no position ", position);
       rows.positions.push_back(static_cast<int32_t>(position));
     }
@@ -132,8 +132,8 @@ void lay_out(const Model::Parts& p, std::span<const BatchPart> batch, const KvCa
 
 }  // namespace
 
-Plan plan_context(size_t n_positions) { return {{n_positions, 0}}; }
-size_t planned_context(const Plan& plan) { return plan.words[0]; }
+cache::Plan plan_context(size_t n_positions) { return {{n_positions, 0}}; }
+size_t planned_context(const cache::Plan& plan) { return plan.words[0]; }
 
 const RopeFrequencies& RopeTable::at(const RopeDescription& rope, size_t context) {
   context = rope_context(rope, context);
@@ -206,17 +206,18 @@ uint64_t Model::memory_bytes() const {
 
 uint64_t Model::n_parameters() const { return parts_->n_parameters; }
 
-std::vector<CacheLayer> Model::cache_layers() const {
-  std::vector<CacheLayer> layers;
+std::vector<cache::Layer> Model::cache_layers() const {
+  std::vector<cache::Layer> layers;
   for (const size_t index : parts_->layers_of_cache) {
     const LayerDescription& layer = parts_->description.layers[index];
-    layers.push_back({layer.n_kv_heads, layer.key_dim, layer.window});
+    layers.push_back({layer.n_kv_heads, layer.key_dim, layer.value_dim, layer.window});
   }
   return layers;
 }
 
-std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacity) const {
-  return llm::make_cache(spec, cache_layers(), capacity, parts_->n_threads);
+std::unique_ptr<KvCache> Model::make_cache(std::string_view spec, size_t capacity, std::span<const std::string> others) const {
+  const std::vector<cache::Layer> layers = cache_layers();
+  return cache::make_cache(cache::layer_specs(spec, others, layers.size()), layers, capacity, parts_->n_threads);
 }
 
 BatchRows Model::plan(std::span<const BatchPart> batch, const KvCache& cache) const {

@@ -120,7 +120,7 @@ class SchedulerThread {
   KvCache& make_cache() {
     const size_t rounded = (options_.context + 63) / 64 * 64;  // a sequence takes whole blocks
     const uint64_t block_bytes = std::max<uint64_t>(model_.make_cache(options_.cache, 64)->bytes_for(64), 1);
-    const uint64_t most = kMaxCacheTokens - std::min<uint64_t>(options_.n_slots * rounded, kMaxCacheTokens);
+    const uint64_t most = cache::kMaxCacheTokens - std::min<uint64_t>(options_.n_slots * rounded, cache::kMaxCacheTokens);
     const uint64_t kept = std::min(options_.kept_bytes / block_bytes, most / 64) * 64;
     cache_ = model_.make_cache(options_.cache, options_.n_slots * rounded + kept);
     return *cache_;

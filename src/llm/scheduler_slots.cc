@@ -34,14 +34,14 @@ size_t Slots::n_kept() const {
 
 // The last token of a prompt is always computed: its logits are what the request is about. Where the prompt is scored, so is
 // the row before the first token whose score is not known.
-size_t Slots::usable(const Held& held, const Request& request) {
+size_t Slots::usable(const Held& held, const Request& request) const {
   const size_t common = common_prefix(held.tokens, request.prompt);
   size_t n = std::min(common, request.prompt.size() - 1);
   if (request.score_prompt) {
     const bool enough = held.scored_top >= request.top_logprobs.value_or(0);
     n = std::min(n, enough ? std::max<size_t>(std::min(common, held.scores.size()), 1) - 1 : 0);
   }
-  return n;
+  return n == 0 ? 0 : cache_.reusable(held.id, n);
 }
 
 // The slot that `held` is, or null.
@@ -76,7 +76,8 @@ bool Slots::worth_waiting(const Request& request) {
     const Request& other = slot.running->request;
     if (request.score_prompt && (!other.score_prompt || other.top_logprobs.value_or(0) < request.top_logprobs.value_or(0)))
       return false;
-    return std::min(common_prefix(other.prompt, request.prompt), request.prompt.size() - 1) > common + kGain;
+    const size_t n = std::min(common_prefix(other.prompt, request.prompt), request.prompt.size() - 1);
+    return n > common + kGain && cache_.reusable(slot.id, n) > common + kGain;
   });
 }
 
@@ -100,9 +101,9 @@ Slot& Slots::prepare(const Request& request) {
     forget(*target);
   } else {
     if (target == best) {
-      cache_.crop(target->id, common);
+      common = cache_.crop(target->id, common).length;
     } else {
-      cache_.fork(best->id, target->id, common);
+      common = cache_.fork(best->id, target->id, common).length;
       target->tokens = best->tokens;
       target->scores = best->scores;
       target->scored_top = best->scored_top;

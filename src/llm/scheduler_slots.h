@@ -71,7 +71,7 @@ class Slots {
   void forget_idle();
 
  private:
-  static size_t usable(const Held& held, const Request& request);
+  size_t usable(const Held& held, const Request& request) const;
   Held* most_in_common(const Request& request, size_t& common);
   const Slot* slot_of(const Held* held) const;
   void keep(const Slot& slot, size_t n_stay, const Held* in_use, const Held* stays);

@@ -75,7 +75,7 @@ struct EndingScore {
 class Scorer {
  public:
   Scorer(Model& model, const TaskOptions& options, size_t capacity)
-      : model_(model), chunk_(options.chunk), cache_(model.make_cache(options.cache, capacity)) {}
+      : model_(model), chunk_(options.chunk), cache_(model.make_cache(options.cache, capacity, options.cache_layers)) {}
 
   std::vector<EndingScore> score(const std::vector<Line>& lines) {
     const size_t shared = shared_tokens(lines);

@@ -20,6 +20,7 @@ EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 TEXT = GOLDEN.parent.parent / "LICENSE"
 EVAL_KEYS = ["model", "protocol", "ctx", "windows", "tokens", "arithmetic", "kv", "threads", "ppl", "ppl_stderr"]
 COMPARED_KEYS = ["kld_mean", "kld_stderr", "kld_median", "kld_p90", "kld_p99", "kld_p999", "kld_max", "same_top1", "ln_ppl_ratio"]
+LAYERS = json.loads((FOLDER / "config.json").read_text())["num_hidden_layers"]
 TIMES = ["seconds", "tokens_per_s"]
 
 
@@ -84,6 +85,18 @@ def case_eval_does_not_depend_on_threads(t):
         assert all(figures(first) == figures(o) for o in others), (first, others)
 
 
+def case_eval_of_layers_with_other_caches(t):
+    """All layers named are the cache of that name; one of them lies between the two."""
+    bf16, mixed, named, f32 = (evaluate(t, GGUF, "--kv", *args)[0] for args in (
+        ("bf16",), ("bf16", "--kv-layer", "1=f32"), ("bf16", "--kv-layer", f"0-{LAYERS - 1}=f32"), ("f32",)))
+    assert mixed["kv"] == "bf16 (1=f32)" and mixed["arithmetic"] == "exact", mixed
+    assert named["ppl"] == f32["ppl"] and len({bf16["ppl"], mixed["ppl"], f32["ppl"]}) == 3, (bf16, mixed, named, f32)
+    twice = evaluate(t, GGUF, "--kv", "f32", "--kv-layer", "0=bf16", "--kv-layer", f"1-{LAYERS - 1}=bf16")[0]
+    assert twice["ppl"] == bf16["ppl"] and twice["kv"] == f"f32 (0=bf16 1-{LAYERS - 1}=bf16)", twice
+    assert ",f16 (0=f32)," in t.run("eval", GGUF, "--text", TEXT, "--ctx", "64", "--windows", "1", "--kv", "f16", "--kv-layer", "0=f32",
+                                    "--format", "csv").stdout
+
+
 def case_eval_of_caches(t):
     f32, f16 = evaluate(t, GGUF, "--kv", "f32", "--kv", "f16")
     assert (f32["kv"], f16["kv"]) == ("f32", "f16") and f32["arithmetic"] == "exact", f32
@@ -96,6 +109,11 @@ USAGE = [
     (["eval", GGUF, "--text", TEXT, "--ctx", "3"], r"--ctx 3"),
     (["eval", GGUF, "--text", TEXT, "--protocol", "papr"], r"--protocol.*paper, llama\.cpp"),
     (["eval", GGUF, "--text", TEXT, "--kv", "f8"], r"--kv.*f8"),
+    (["eval", GGUF, "--text", TEXT, "--kv-layer", "f32"], r"--kv-layer: 'f32', expected LAYERS=SPEC"),
+    (["eval", GGUF, "--text", TEXT, "--kv-layer", "0=f8"], r"--kv-layer.*'f8' is unknown"),
+    (["eval", GGUF, "--text", TEXT, "--kv-layer", "3-1=f32"], r"--kv-layer: '3-1=f32': '3-1', expected the number of a layer"),
+    (["eval", GGUF, "--text", TEXT, "--kv-layer", "0,0=f32"], r"--kv-layer: '0,0=f32': layer 0 is named twice"),
+    (["eval", GGUF, "--text", TEXT, "--kv-layer", f"{LAYERS}=f32"], rf"--kv-layer: '{LAYERS}=f32': layer {LAYERS}, there are {LAYERS}, from 0 on"),
     (["eval", GGUF, "--text", TEXT, "--arithmetic", "exat"], r"did you mean 'exact'"),
     (["eval", GGUF, "--text", TEXT, "--windws", "1"], r"did you mean '--windows'"),
     (["eval", GGUF, "--text", TEXT, "--windows", "0"], r"--windows 0"),

@@ -272,13 +272,13 @@ TEST(Model, CachesOfOtherModelsAreRefusedBeforeAnyWork) {
   refused("gemma2", *of_gemma3, "layers");
   // A cache may forget what no layer asks for again, and no more.
   const Model windowed = load_exact("mistral");
-  std::vector<CacheLayer> layers = windowed.cache_layers();
+  std::vector<cache::Layer> layers = windowed.cache_layers();
   ASSERT_EQ(layers[1].window, 16u);
-  refused("qwen3", *make_cache("f32", layers, 64, 1), "layer 0 may forget what is 16 tokens back");
+  refused("qwen3", *cache::make_cache("f32", layers, 64, 1), "layer 0 may forget what is 16 tokens back");
   layers[1].window = 15;
-  refused("mistral", *make_cache("f32", layers, 64, 1), "layer 1 may forget what is 15 tokens back");
-  for (CacheLayer& layer : layers) layer.window = 0;
-  const auto keeps_all = make_cache("f32", layers, 64, 1);
+  refused("mistral", *cache::make_cache("f32", layers, 64, 1), "layer 1 may forget what is 15 tokens back");
+  for (cache::Layer& layer : layers) layer.window = 0;
+  const auto keeps_all = cache::make_cache("f32", layers, 64, 1);
   EXPECT_EQ(load_exact("mistral").forward(batch, *keeps_all).size(), windowed.description().n_vocabulary);
 }
 

@@ -25,7 +25,7 @@ struct EvalArgs {
   ModelOptions model;
   TaskArgs task;
   ModelArgs which;
-  std::vector<std::string> protocols, caches;
+  std::vector<std::string> protocols, caches, kv_layers;
   std::string text, ctx, windows, reference;
 };
 
@@ -46,7 +46,7 @@ nlohmann::ordered_json to_json(const Configuration& c, const llm::Evaluation& e,
   object["windows"] = e.windows;
   object["tokens"] = e.tokens;
   object["arithmetic"] = llm::arithmetic_name(arithmetic);
-  object["kv"] = c.plan.cache;
+  object["kv"] = kv_text(c.plan.cache, c.plan.cache_layers);
   object["threads"] = threads;
   object["ppl"] = e.perplexity;
   object["ppl_stderr"] = e.perplexity_stderr;
@@ -74,8 +74,8 @@ nlohmann::ordered_json to_json(const Configuration& c, const llm::Evaluation& e,
 }
 
 void print_text(const Configuration& c, const llm::Evaluation& e, llm::Arithmetic arithmetic) {
-  fmt::print("{}  kv {}, {} arithmetic\n  {}\n", c.model, c.plan.cache, llm::arithmetic_name(arithmetic),
-             llm::protocol_definition(c.plan.protocol));
+  fmt::print("{}  kv {}, {} arithmetic\n  {}\n", c.model, kv_text(c.plan.cache, c.plan.cache_layers),
+             llm::arithmetic_name(arithmetic), llm::protocol_definition(c.plan.protocol));
   fmt::print("  perplexity {:.4f} +- {:.4f}  ({} windows of {}, {} tokens scored, {:.1f} tokens/s)\n", e.perplexity,
              e.perplexity_stderr, e.windows, c.plan.context, e.tokens, tokens_per_second(c, e));
   if (e.compared) {
@@ -127,7 +127,7 @@ std::vector<Cell> table_row(const Configuration& c, const llm::Evaluation& e, ll
                            count_cell(e.windows),
                            count_cell(e.tokens),
                            llm::arithmetic_name(arithmetic),
-                           c.plan.cache,
+                           kv_text(c.plan.cache, c.plan.cache_layers),
                            count_cell(static_cast<uint64_t>(threads)),
                            fixed_cell(e.perplexity, 4),
                            fixed_cell(e.perplexity_stderr, 4)};
@@ -156,7 +156,8 @@ std::vector<Configuration> make_configurations(const EvalArgs& args) {
       for (const std::string& cache : caches) {
         plan.protocol = as_usage("--protocol", [&] { return llm::parse_protocol(protocol); });
         plan.cache = cache;
-        as_usage("--kv", [&] { return llm::make_cache(cache, {}, 64, 1); });
+        plan.cache_layers = args.kv_layers;
+        check_kv_layers(cache, args.kv_layers);
         all.push_back({model, plan});
       }
     }
@@ -168,14 +169,14 @@ int run_eval_task(const EvalArgs& args) {
   const std::vector<std::string> models = args.which.models();
   if (!args.text.empty() || !args.reference.empty() || !args.protocols.empty() || !args.ctx.empty() || !args.windows.empty())
     usage("--task: --text, --protocol, --ctx, --windows and --reference belong to perplexity; give one or the other");
-  return run_tasks(args.task, models, args.caches, args.model, args.common);
+  return run_tasks(args.task, models, args.caches, args.kv_layers, args.model, args.common);
 }
 
 int run_eval(const EvalArgs& args) {
   if (args.task.chosen()) return run_eval_task(args);
   const std::vector<Configuration> all = make_configurations(args);
   const int threads = args.common.threads();
-  const bool compares = !args.reference.empty() || !args.caches.empty();
+  const bool compares = !args.reference.empty() || !args.caches.empty() || !args.kv_layers.empty();
   const llm::Arithmetic arithmetic = args.model.arithmetic(compares ? llm::Arithmetic::kExact : llm::Arithmetic::kFast);
   const Format format = args.common.format();
   const Table table = make_table(!args.reference.empty());
@@ -195,6 +196,7 @@ int run_eval(const EvalArgs& args) {
       loaded = load_model(c.model, arithmetic, threads);
       check_interrupted();
       loaded_path = c.model;
+      check_kv_layers(c.plan.cache, c.plan.cache_layers, loaded->model);
       tokens_of.reset();
     }
     if (tokens_of != c.plan.protocol) {
@@ -245,8 +247,10 @@ Command eval_command() {
                 "also the KL divergence of MODEL from MODEL2 (exact, f32 cache)");
             add(app, "--kv", args->caches, "SPEC",
                 "cache of keys and values: f32 (default), f16, bf16; may be given several times");
+            add(app, "--kv-layer", args->kv_layers, "LAYERS=SPEC",
+                "another cache for some layers, by number from 0: 0,29=f32 or 4-7=bf16; may be given several times");
             args->task.add_options(app);
-            args->model.add_arithmetic(app, "exact with --reference or any --kv, else fast, also for several models");
+            args->model.add_arithmetic(app, "exact with --reference, --kv or --kv-layer, else fast, also for several models");
             args->model.add_chunk(app);
             args->common.add_threads(app);
             args->common.add_json(app);

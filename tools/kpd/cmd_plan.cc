@@ -19,7 +19,7 @@
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/io/weights.h"
-#include "kpd/llm/kv_cache.h"
+#include "kpd/cache/kv_cache.h"
 #include "kpd/llm/model_description.h"
 #include "model_options.h"
 #include "quant_mixes.h"
@@ -185,9 +185,9 @@ double cache_bytes(const llm::ModelDescription& d, const char* kv, uint64_t ctx,
   double bytes = 0;
   for (const size_t i : llm::layers_of_cache(d)) {
     const llm::LayerDescription& described = d.layers[i];
-    const llm::CacheLayer layer[] = {{described.n_kv_heads, described.key_dim, described.window}};
+    const cache::Layer layer[] = {{described.n_kv_heads, described.key_dim, described.value_dim, described.window}};
     const uint64_t tokens = windows && described.window > 0 ? std::min<uint64_t>(ctx, described.window) : ctx;
-    bytes += static_cast<double>(llm::make_cache(kv, layer, tokens, 1)->capacity_bytes());
+    bytes += static_cast<double>(cache::make_cache(kv, layer, tokens, 1)->capacity_bytes());
   }
   return bytes;
 }

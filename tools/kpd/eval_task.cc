@@ -142,14 +142,15 @@ bool TaskArgs::chosen() const {
 }
 
 int run_tasks(const TaskArgs& args, const std::vector<std::string>& models, const std::vector<std::string>& caches,
-              const ModelOptions& options, const CommonOptions& common) {
+              const std::vector<std::string>& kv_layers, const ModelOptions& options, const CommonOptions& common) {
   const llm::Task task = as_usage("--task", [&] { return llm::parse_task(args.task); });
   require(args.data, "--data", "FILE");
   if (!args.labels.empty() && task != llm::Task::kPiqa) usage("--labels belongs to --task piqa");
   if (args.items && !common.json) usage("--items belongs to --json");
-  const llm::Arithmetic arithmetic = options.arithmetic(caches.empty() ? llm::Arithmetic::kFast : llm::Arithmetic::kExact);
+  const bool compares = !caches.empty() || !kv_layers.empty();
+  const llm::Arithmetic arithmetic = options.arithmetic(compares ? llm::Arithmetic::kExact : llm::Arithmetic::kFast);
   const std::vector<std::string> specs = caches.empty() ? std::vector<std::string>{"f32"} : caches;
-  for (const std::string& cache : specs) as_usage("--kv", [&] { return llm::make_cache(cache, {}, 64, 1); });
+  for (const std::string& cache : specs) check_kv_layers(cache, kv_layers);
   const size_t chunk = options.chunk();
   const int threads = common.threads();
   const Format format = common.format();
@@ -159,20 +160,22 @@ int run_tasks(const TaskArgs& args, const std::vector<std::string>& models, cons
   if (format != Format::kText) fmt::print("{}", table.head(format));
   for (const std::string& path : models) {
     LoadedModel loaded = load_model(path, arithmetic, threads);
+    check_kv_layers(specs[0], kv_layers, loaded.model);
     for (const std::string& cache : specs) {
+      const std::string shown = kv_text(cache, kv_layers);
       std::optional<Progress> progress(std::in_place, "eval", items.size(), "items");
-      const llm::TaskResult result =
-          llm::run_task(loaded.model, loaded.tokenizer, task, items, {.chunk = chunk, .cache = cache}, [&](size_t) {
-            progress->tick();
-            return !interrupted();
-          });
+      const llm::TaskResult result = llm::run_task(loaded.model, loaded.tokenizer, task, items,
+                                                   {.chunk = chunk, .cache = cache, .cache_layers = kv_layers}, [&](size_t) {
+                                                     progress->tick();
+                                                     return !interrupted();
+                                                   });
       progress.reset();
       if (common.json) {
-        fmt::print("{}\n", to_json(path, task, result, cache, loaded, args.items).dump());
+        fmt::print("{}\n", to_json(path, task, result, shown, loaded, args.items).dump());
       } else if (format != Format::kText) {
-        fmt::print("{}", table.row(format, table_row(path, task, result, cache, loaded)));
+        fmt::print("{}", table.row(format, table_row(path, task, result, shown, loaded)));
       } else {
-        print_text(path, task, result, cache, loaded);
+        print_text(path, task, result, shown, loaded);
       }
       std::fflush(stdout);
       if (interrupted()) {

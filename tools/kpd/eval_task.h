@@ -19,6 +19,6 @@ struct TaskArgs {
 };
 
 int run_tasks(const TaskArgs& args, const std::vector<std::string>& models, const std::vector<std::string>& caches,
-              const ModelOptions& options, const CommonOptions& common);
+              const std::vector<std::string>& kv_layers, const ModelOptions& options, const CommonOptions& common);
 
 }  // namespace kpd::tool

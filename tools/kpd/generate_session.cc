@@ -133,7 +133,7 @@ void Session::check_fits(size_t prompt_tokens) const {
 llm::Generated Session::answer(const std::vector<text::TokenId>& prompt, bool print) {
   size_t same = 0;
   while (same < held_.size() && same + 1 < prompt.size() && held_[same] == prompt[same]) ++same;
-  cache_->crop(0, same);
+  same = cache_->crop(0, same).length;
   // Answers go on from one another: the cache keeps what the first of them rotated.
   if (conversation_) cache_->set_plan(0, llm::plan_context(options_.context));
   held_.resize(same);

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "kpd/base/clock.h"
-
+#include "kpd/cache/kv_cache.h"
 #include "progress.h"
 #include "say.h"
 
@@ -116,8 +116,30 @@ LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int 
 
 std::string kv_spec(const std::string& given) {
   std::string spec = given.empty() ? "f16" : given;
-  as_usage("--kv", [&] { return llm::make_cache(spec, {}, 64, 1); });
+  as_usage("--kv", [&] { cache::check_spec(spec); });
   return spec;
+}
+
+namespace {
+
+void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers, size_t n_layers) {
+  as_usage("--kv", [&] { cache::check_spec(kv); });
+  as_usage("--kv-layer", [&] { return cache::layer_specs(kv, layers, n_layers); });
+}
+
+}  // namespace
+
+void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers) {
+  constexpr size_t kMostLayers = 1 << 16;
+  check_kv_layers(kv, layers, kMostLayers);
+}
+
+void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers, const llm::Model& model) {
+  check_kv_layers(kv, layers, model.description().layers.size());
+}
+
+std::string kv_text(const std::string& kv, const std::vector<std::string>& layers) {
+  return layers.empty() ? kv : fmt::format("{} ({})", kv, fmt::join(layers, " "));
 }
 
 size_t context_or_default(size_t given, const llm::ModelDescription& description) {

@@ -60,6 +60,11 @@ LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int 
 
 // --kv, f16 where it is not given. Throws UsageError for what is no cache.
 std::string kv_spec(const std::string& given);
+// --kv-layer as far as it can be judged without a model; with one, the number of its layers is known. Throws UsageError.
+void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers);
+void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers, const llm::Model& model);
+// "f16 (0,29=f32)", as results name it.
+std::string kv_text(const std::string& kv, const std::vector<std::string>& layers);
 // --ctx (0: not given) where all of the model's is too much: then at most 8192.
 size_t context_or_default(size_t given, const llm::ModelDescription& description);
 void note_long_context(size_t context, const llm::ModelDescription& description);

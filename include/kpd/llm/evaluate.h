@@ -34,6 +34,7 @@ struct EvaluationPlan {
   size_t max_windows = 0;  // 0: as many as the text has
   size_t chunk = 512;      // tokens per step
   std::string cache = "f32";
+  std::vector<std::string> cache_layers{};  // layers with another spec: "0,29=f32"
 };
 
 // Over positions within a window, [from, to).

@@ -8,15 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "kpd/cache/kv_cache.h"
 #include "kpd/io/weights.h"
 #include "kpd/llm/checkpoint.h"
-#include "kpd/llm/kv_cache.h"
 #include "kpd/llm/model_description.h"
 #include "kpd/text/tokenizer.h"
 #include "kpd/weight/format.h"
 
 namespace kpd::llm {
 
+using cache::KvCache;
+using cache::SequenceId;
+using CacheBatch = cache::Batch;
 using weight::Arithmetic;
 using weight::arithmetic_name;
 
@@ -33,8 +36,8 @@ struct BatchPart {
 // (dynamic, longrope) are those of it from the first token on, so that a prompt read in chunks is the prompt read at once.
 // Without one they are those of what has been reached. evaluate(), run_task(), generate() and the scheduler plan what they
 // need.
-Plan plan_context(size_t n_positions);
-size_t planned_context(const Plan& plan);
+cache::Plan plan_context(size_t n_positions);
+size_t planned_context(const cache::Plan& plan);
 
 // Cosines and sines of one rope for rows of a batch, each [n_rows, n_rotated / 2].
 struct RopeAngles {
@@ -109,10 +112,11 @@ class Model {
   // Of config, rope, tensor names, types and sampled bytes: two models with the same fingerprint give the same keys and values.
   const std::string& fingerprint() const;
 
-  std::vector<CacheLayer> cache_layers() const;
+  std::vector<cache::Layer> cache_layers() const;
   std::span<const size_t> layers_of_cache() const;  // layers_of_cache(description())
-  // llm::make_cache (kv_cache.h) for these layers.
-  std::unique_ptr<KvCache> make_cache(std::string_view spec, size_t capacity) const;
+  // cache::make_cache() for these layers; `others` are those with another spec, as cache::layer_specs() has them ("0,29=f32"),
+  // numbered as the cache numbers them.
+  std::unique_ptr<KvCache> make_cache(std::string_view spec, size_t capacity, std::span<const std::string> others = {}) const;
 
   // One step for every part: logits [rows that want them, n_vocabulary] in order, valid until the next call. Prefill, decode
   // and verification of several tokens mix freely. The cache is committed at the end. Throws Error(kInvalidArgument) for a bad

@@ -31,6 +31,7 @@ struct TaskItem {
 struct TaskOptions {
   size_t chunk = 512;  // tokens of a context per step
   std::string cache = "f32";
+  std::vector<std::string> cache_layers{};  // layers with another spec: "0,29=f32"
 };
 
 struct ItemScore {

@@ -1,5 +1,5 @@
 // The plain caches against attention written down directly, and what sequences may do: fork, crop, evict, save, load.
-#include "kpd/llm/kv_cache.h"
+#include "kpd/cache/kv_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -12,11 +12,11 @@
 #include "kpd/base/crc32.h"
 #include "kpd/base/rng.h"
 
-namespace kpd::llm {
+namespace kpd::cache {
 namespace {
 
 constexpr size_t kHeads = 4, kKvHeads = 2, kDim = 16;
-constexpr CacheLayer kLayer{kKvHeads, kDim, 0};
+constexpr Layer kLayer{kKvHeads, kDim, kDim, 0};
 
 std::vector<float> random_rows(size_t n, uint64_t seed) {
   CounterRng rng(seed);
@@ -127,7 +127,7 @@ TEST(KvCache, AFullCacheLetsSharersPart) {
   append(*cache, 0, ids, kPlain, 1);
   for (SequenceId id = 1; id < 4; ++id) cache->fork(0, id, 10);
   const std::vector<int32_t> next = {10}, first = {0};
-  CacheBatch batch;
+  Batch batch;
   std::vector<float> k, v;
   std::vector<float> q, out(4 * kHeads * kDim);
   for (SequenceId id = 0; id < 4; ++id) {
@@ -207,7 +207,7 @@ TEST(KvCache, TheCapacityIsWhatWasAskedFor) {
     EXPECT_EQ(cache->bytes(), 0u);
     ASSERT_EQ(cache->layers().size(), 1u);
     EXPECT_EQ(cache->layers()[0].n_kv_heads, kKvHeads);
-    EXPECT_EQ(cache->layers()[0].head_dim, kDim);
+    EXPECT_EQ(cache->layers()[0].key_width, kDim);
   }
   for (const size_t capacity : {size_t{kMaxCacheTokens} + 1, std::numeric_limits<size_t>::max()})
     EXPECT_KPD_ERROR(kInvalidArgument, "expected at most 274877906944", make_cache("f16", std::span(&kLayer, 1), capacity, 1));
@@ -224,7 +224,8 @@ TEST(KvCache, PositionsHaveAnEnd) {
   EXPECT_EQ(cache->next_position(0), kLast + 1);
   std::vector<uint8_t> bytes = cache->save(0, "model");
   cache->load(1, bytes, "model", "file");
-  const size_t at = bytes.size() - 4 - 2 * kKvHeads * kDim * sizeof(float) - 4;
+  // Behind the one position stand the parts of one block, its keys and values, and the checksum.
+  const size_t at = bytes.size() - 4 - 2 * kKvHeads * kDim * sizeof(float) - 1 - 4;
   ASSERT_EQ(load_u32(bytes.data() + at), static_cast<uint32_t>(kLast));
   store_u32(bytes.data() + at, static_cast<uint32_t>(kLast) + 1);
   store_u32(bytes.data() + bytes.size() - 4, crc32(std::span(bytes).first(bytes.size() - 4)));
@@ -284,4 +285,4 @@ TEST(KvCache, SavedSequencesComeBack) {
 }
 
 }  // namespace
-}  // namespace kpd::llm
+}  // namespace kpd::cache
