@@ -5,7 +5,7 @@
 #include "cache/block_cache.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
-#include "kpd/base/hash.h"
+#include "kpd/base/crc32.h"
 
 namespace kpd::cache {
 namespace {

@@ -1,9 +1,9 @@
-#include "kpd/base/clock.h"
 #include "kpd/llm/generate.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "kpd/base/clock.h"
 #include "kpd/base/error.h"
 
 namespace kpd::llm {
