@@ -1,4 +1,5 @@
-// llm: the forward pass. It knows neither how weights are stored (kpd/weight) nor how keys and values are (kpd/cache/kv_cache.h).
+// llm: the forward pass. It knows neither how weights are stored (kpd/weight) nor how keys and values are
+// (kpd/cache/kv_cache.h).
 #include "kpd/llm/model.h"
 
 #include <algorithm>
@@ -45,7 +46,8 @@ void check_cache(const ModelDescription& d, std::span<const size_t> layers_of_ca
   for (size_t i = 0; i < layers.size(); ++i) {
     const cache::Layer& layer = layers[i];
     const LayerDescription& expected = d.layers[layers_of_cache[i]];
-    if (layer.n_kv_heads != expected.n_kv_heads || layer.key_width != expected.key_dim || layer.value_width != expected.value_dim) {
+    if (layer.n_kv_heads != expected.n_kv_heads || layer.key_width != expected.key_dim ||
+        layer.value_width != expected.value_dim) {
       fail(ErrorCode::kInvalidArgument, "the cache was made for another model: layer ", i, " has ", layer.n_kv_heads,
            " heads of ", layer.key_width, ", expected ", expected.n_kv_heads, " of ", expected.key_dim);
     }

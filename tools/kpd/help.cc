@@ -27,7 +27,8 @@ const GeneralHelp& general_help() {
           "kpd sends vectors that many machines hold (gradients, model updates) in 0.05 to 8 bits per number\n"
           "instead of 32, and averages them within stated, measured bounds. It loads language models (GGUF files,\n"
           "Hugging Face folders), evaluates them, generates text and serves them to OpenAI's clients, on CPUs.",
-      .options = {{"--help", "this text; `kpd COMMAND --help` explains a command"}, {"--version", "the version, and the instruction sets of this machine"}},
+      .options = {{"--help", "this text; `kpd COMMAND --help` explains a command"},
+                  {"--version", "the version, and the instruction sets of this machine"}},
       .environment = {{"KPD_ISA",
                        "the instruction set to use, e.g. avx2 or scalar; `kpd --version` lists those of this machine"}},
       .exit_codes =
