@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const kpd::text::jinja::Ast ast = kpd::text::jinja::parse(source);
     const kpd::text::jinja::Environment environment{.now = {2026, 12, 1, 9, 5, 7}, .max_steps = 100'000, .max_bytes = 1 << 20};
     const Text text = kpd::text::jinja::render(ast, variables(), environment);
-    check(text.size() <= environment.max_bytes && kpd::llm::is_utf8(text.view()));
+    check(text.size() <= environment.max_bytes && kpd::text::is_utf8(text.view()));
     size_t end = 0;
     for (const kpd::text::TextRange& range : text.foreign()) {
       check(range.begin < range.end && (end == 0 || range.begin > end) && range.end <= text.size());

@@ -1,4 +1,4 @@
-// fuzz: llm's tokenizers. The input is a tokenizer.json, a zero byte, and a text to encode; where the first part is no
+// fuzz: text's tokenizers. The input is a tokenizer.json, a zero byte, and a text to encode; where the first part is no
 // tokenizer, nothing more happens. Anything thrown but kpd::Error is a finding, as are ids outside the vocabulary, texts that
 // are not UTF-8, and a stream that gives another text than decode().
 #include <algorithm>
@@ -26,11 +26,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       std::string joined;
       for (const auto id : ids) {
         const std::string piece = stream.push(id);
-        if (!kpd::llm::is_utf8(piece)) __builtin_trap();
+        if (!kpd::text::is_utf8(piece)) __builtin_trap();
         joined += piece;
       }
       joined += stream.finish();
-      if (joined != tokenizer.decode(ids, special) || !kpd::llm::is_utf8(joined)) __builtin_trap();
+      if (joined != tokenizer.decode(ids, special) || !kpd::text::is_utf8(joined)) __builtin_trap();
     }
   } catch (const kpd::Error&) {
   }
