@@ -72,7 +72,7 @@ size_t BlockCache::reusable(SequenceId sequence, size_t n) const {
   return s->exact && exact_at(sequence, n) ? n : 0;
 }
 
-void BlockCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rerotate, const void* model) {
+void BlockCache::evict(SequenceId sequence, size_t first, size_t n, const KeyRotation* rotation) {
   Sequences& sequences = store_.sequences;
   sequences.drop_pending();
   const size_t held = sequences.length(sequence);
@@ -98,7 +98,7 @@ void BlockCache::evict(SequenceId sequence, size_t first, size_t n, Rerotate rer
       values.resize(later * shape.value_width);
       for (size_t head = 0; head < shape.n_kv_heads; ++head) {
         store_.read_open(s, layer, head, first + n, later, keys.data(), values.data());
-        if (rerotate != nullptr) rerotate(model, layer, keys.data(), later, by);
+        if (rotation != nullptr) rotation->turn(layer, keys.data(), later, by);
         for (size_t i = 0; i < later; ++i)
           store_.append(s, layer, head, first + i, keys.data() + i * shape.key_width, values.data() + i * shape.value_width);
       }

@@ -27,7 +27,7 @@ class BlockCache final : public KvCache {
   Cut crop(SequenceId sequence, size_t length) override;
   Cut fork(SequenceId from, SequenceId to, size_t length) override;
   size_t reusable(SequenceId sequence, size_t n) const override;
-  void evict(SequenceId sequence, size_t first, size_t n, Rerotate rerotate, const void* model) override;
+  void evict(SequenceId sequence, size_t first, size_t n, const KeyRotation* rotation) override;
   Plan plan(SequenceId sequence) const override;
   void set_plan(SequenceId sequence, const Plan& plan) override { store_.sequences.set_plan(sequence, plan); }
   std::vector<uint8_t> save(SequenceId sequence, std::string_view fingerprint) const override;

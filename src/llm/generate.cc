@@ -13,22 +13,24 @@ namespace {
 constexpr size_t kSinkTokens = 4;
 
 // How a sequence's keys are rotated.
-struct Rotation {
-  const Model& model;
-  size_t context;
-};
+class SequenceRotation : public cache::KeyRotation {
+ public:
+  SequenceRotation(const Model& model, size_t context) : model_(model), context_(context) {}
+  void turn(size_t cache_layer, float* keys, size_t n, int32_t by) const override {
+    model_.rerotate(model_.layers_of_cache()[cache_layer], keys, n, by, context_);
+  }
 
-void rerotate(const void* rotation, size_t cache_layer, float* keys, size_t n, int32_t by) {
-  const auto& r = *static_cast<const Rotation*>(rotation);
-  r.model.rerotate(r.model.layers_of_cache()[cache_layer], keys, n, by, r.context);
-}
+ private:
+  const Model& model_;
+  size_t context_;
+};
 
 // Room for one token more in `context`.
 void shift(const Model& model, KvCache& cache, SequenceId sequence) {
   const size_t length = cache.length(sequence), sinks = std::min(kSinkTokens, length / 2);
   const auto reached = static_cast<size_t>(cache.next_position(sequence));
-  const Rotation rotation{model, std::max(planned_context(cache.plan(sequence)), reached)};
-  cache.evict(sequence, sinks, std::max<size_t>((length - sinks) / 2, 1), rerotate, &rotation);
+  const SequenceRotation rotation(model, std::max(planned_context(cache.plan(sequence)), reached));
+  cache.evict(sequence, sinks, std::max<size_t>((length - sinks) / 2, 1), &rotation);
 }
 
 }  // namespace

@@ -43,14 +43,17 @@ std::vector<ModelLayer> layers_of(const std::string& spec, const std::string& an
 constexpr size_t kKeyWidths[] = {16, 20, 16, 16};
 
 // Moves one key by `by` positions: any function will do that is the same in both.
-void turn(std::span<float> key, size_t layer, int32_t by) {
+void turn_key(std::span<float> key, size_t layer, int32_t by) {
   std::reverse(key.begin(), key.end());
   for (float& v : key) v = v * 0.5f + static_cast<float>(by) / static_cast<float>(64 << layer);
 }
 
-void turn_keys(const void*, size_t layer, float* keys, size_t n, int32_t by) {
-  for (size_t i = 0; i < n; ++i) turn({keys + i * kKeyWidths[layer], kKeyWidths[layer]}, layer, by);
-}
+struct TurnKeys : KeyRotation {
+  void turn(size_t layer, float* keys, size_t n, int32_t by) const override {
+    for (size_t i = 0; i < n; ++i) turn_key({keys + i * kKeyWidths[layer], kKeyWidths[layer]}, layer, by);
+  }
+};
+const TurnKeys kTurnKeys;
 
 // Part of the tokens that a step brings.
 struct Piece {
@@ -303,14 +306,13 @@ class Operations {
     const size_t held = model_.length(id), kind = below(8), first = below(held + 1);
     const size_t n = kind == 0 ? held - first : kind == 1 ? 0 : below(held - first + 1);
     const size_t copied = model_.n_copied();
-    if (!model_.evict(id, first, n, [](size_t layer, std::span<float> key, int32_t by) { turn(key, layer, by); })) {
+    if (!model_.evict(id, first, n, [](size_t layer, std::span<float> key, int32_t by) { turn_key(key, layer, by); })) {
       ++seen["full pool in evict"];
-      for (const auto& cache : caches_)
-        EXPECT_KPD_ERROR(kLimitExceeded, "are left", cache->evict(id, first, n, turn_keys, nullptr));
+      for (const auto& cache : caches_) EXPECT_KPD_ERROR(kLimitExceeded, "are left", cache->evict(id, first, n, &kTurnKeys));
     } else {
       ++seen[n == 0 ? "evict of nothing" : first + n == held ? "evict of the end" : "evict"];
       if (model_.n_copied() > copied) ++seen["copy on evict"];
-      for (const auto& cache : caches_) cache->evict(id, first, n, turn_keys, nullptr);
+      for (const auto& cache : caches_) cache->evict(id, first, n, &kTurnKeys);
     }
     compare_saved(id);
   }

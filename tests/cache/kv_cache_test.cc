@@ -117,7 +117,7 @@ TEST(KvCache, ForksShareUntilOneWrites) {
   expect_attention(append(*cache, 1, std::span(one).last(1), kPlain, 3), one, kPlain, 3);
   zero.push_back(600);
   expect_attention(append(*cache, 0, std::span(zero).last(1), kPlain, 4), zero, kPlain, 4);
-  EXPECT_THROW(cache->fork(0, 2, 102), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "102 were asked for", cache->fork(0, 2, 102));
 }
 
 // A cache that is exactly large enough for what its sequences hold apart: four begin alike and part in one step.
@@ -148,7 +148,7 @@ TEST(KvCache, AFullCacheLetsSharersPart) {
   cache->crop(3, 0);
   cache->fork(0, 3, 10);
   // Three blocks are held, one of them twice, and one is left: one writer may copy, another sequence may not begin beside it.
-  EXPECT_THROW(cache->begin({{{3, next}, {4, first}}}), Error);
+  EXPECT_KPD_ERROR(kLimitExceeded, "are left", cache->begin({{{3, next}, {4, first}}}));
   cache->begin({{{3, next}}});
 }
 
@@ -169,18 +169,20 @@ TEST(KvCache, CropForgetsTheEnd) {
 TEST(KvCache, EvictionClosesTheGap) {
   const auto cache = make_cache("f32", std::span(&kLayer, 1), 256, 1);
   append(*cache, 0, count(0, 150), kPlain, 1);
-  static std::vector<std::pair<size_t, int32_t>> calls;
-  calls.clear();
-  cache->evict(
-      0, 4, 80, [](const void*, size_t, float*, size_t n, int32_t by) { calls.emplace_back(n, by); }, nullptr);
-  EXPECT_EQ(calls, (std::vector<std::pair<size_t, int32_t>>{{66, -80}, {66, -80}}));
+  struct Record : KeyRotation {
+    mutable std::vector<std::pair<size_t, int32_t>> calls;
+    void turn(size_t, float*, size_t n, int32_t by) const override { calls.emplace_back(n, by); }
+  };
+  const Record record;
+  cache->evict(0, 4, 80, &record);
+  EXPECT_EQ(record.calls, (std::vector<std::pair<size_t, int32_t>>{{66, -80}, {66, -80}}));
   EXPECT_EQ(cache->length(0), 70u);
   EXPECT_EQ(cache->next_position(0), 70);
   auto rest = count(0, 4);
   for (size_t i = 84; i < 150; ++i) rest.push_back(i);
   rest.push_back(7777);
   expect_attention(append(*cache, 0, std::span(rest).last(1), kPlain, 3), rest, kPlain, 3);
-  EXPECT_THROW(cache->evict(0, 60, 12, nullptr, nullptr), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "sequence 0 holds", cache->evict(0, 60, 12, nullptr));
 }
 
 TEST(KvCache, RefusalsLeaveItAsItWas) {
@@ -189,9 +191,9 @@ TEST(KvCache, RefusalsLeaveItAsItWas) {
   const std::vector<int32_t> back = {59}, fine = {60};
   std::vector<int32_t> many(100);
   for (size_t i = 0; i < many.size(); ++i) many[i] = 60 + static_cast<int32_t>(i);
-  EXPECT_THROW(cache->begin({{{0, back}}}), Error);
-  EXPECT_THROW(cache->begin({{{0, many}}}), Error);
-  EXPECT_THROW(cache->begin({{{0, fine}, {0, fine}}}), Error);
+  EXPECT_KPD_ERROR(kInvalidArgument, "position 59 does not follow 59", cache->begin({{{0, back}}}));
+  EXPECT_KPD_ERROR(kLimitExceeded, "are left", cache->begin({{{0, many}}}));
+  EXPECT_KPD_ERROR(kInvalidArgument, "is in the batch twice", cache->begin({{{0, fine}, {0, fine}}}));
   cache->begin({{{0, fine}}});  // never committed
   EXPECT_EQ(cache->length(0), 60u);
   auto ids = count(0, 60);
@@ -254,7 +256,7 @@ TEST(KvCache, APlanBelongsToItsSequence) {
     EXPECT_EQ(cache->plan(1), some) << shared;
   }
   cache->crop(0, 3);
-  cache->evict(0, 0, 2, nullptr, nullptr);
+  cache->evict(0, 0, 2, nullptr);
   EXPECT_EQ(cache->plan(0), some);
   cache->crop(0, 0);
   EXPECT_EQ(cache->plan(0), none);
@@ -271,14 +273,15 @@ TEST(KvCache, SavedSequencesComeBack) {
     EXPECT_EQ(b->save(5, "model"), bytes);
     ids.push_back(131);
     EXPECT_EQ(append(*a, 0, std::span(ids).last(1), kPlain, 3), append(*b, 5, std::span(ids).last(1), kPlain, 3));
-    EXPECT_THROW(b->load(5, bytes, "other", "file"), Error);
-    EXPECT_THROW(make_cache("bf16", std::span(&kLayer, 1), 256, 1)->load(0, bytes, "model", "file"), Error);
+    EXPECT_KPD_ERROR(kMismatch, "expected other", b->load(5, bytes, "other", "file"));
+    EXPECT_KPD_ERROR(kMismatch, "expected bf16",
+                     make_cache("bf16", std::span(&kLayer, 1), 256, 1)->load(0, bytes, "model", "file"));
     for (size_t cut = 0; cut < bytes.size(); cut += 97)
-      EXPECT_THROW(b->load(5, std::span(bytes).first(cut), "model", "file"), Error);
+      EXPECT_KPD_ERROR(kCorruptData, "file: ", b->load(5, std::span(bytes).first(cut), "model", "file"));
     for (size_t at = 0; at < bytes.size(); at += 211) {
       auto flipped = bytes;
       flipped[at] ^= 0x10;
-      EXPECT_THROW(b->load(5, flipped, "model", "file"), Error) << at;
+      EXPECT_THROW(b->load(5, flipped, "model", "file"), Error) << at;  // version, fingerprint, checksum: the byte says which
     }
     EXPECT_EQ(b->length(5), 131u);
   }

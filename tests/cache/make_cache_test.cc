@@ -61,7 +61,7 @@ class OwnCache final : public KvCache {
   Cut crop(SequenceId /*s*/, size_t /*length*/) override { return {}; }
   Cut fork(SequenceId /*from*/, SequenceId /*to*/, size_t /*length*/) override { return {}; }
   size_t reusable(SequenceId /*s*/, size_t /*n*/) const override { return 0; }
-  void evict(SequenceId /*s*/, size_t /*first*/, size_t /*n*/, Rerotate /*r*/, const void* /*model*/) override {}
+  void evict(SequenceId /*s*/, size_t /*first*/, size_t /*n*/, const KeyRotation* /*rotation*/) override {}
   Plan plan(SequenceId /*s*/) const override { return {}; }
   void set_plan(SequenceId /*s*/, const Plan& /*plan*/) override {}
   std::vector<uint8_t> save(SequenceId /*s*/, std::string_view /*fingerprint*/) const override { return {}; }

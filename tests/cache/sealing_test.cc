@@ -295,7 +295,7 @@ TEST(Sealing, SavedSequencesComeBack) {
       for (size_t at = 0; at < bytes.size(); at += 101) {
         std::vector<uint8_t> damaged = bytes;
         damaged[at] ^= 4;
-        EXPECT_THROW(b->load(7, damaged, "model", "file"), Error) << at;
+        EXPECT_THROW(b->load(7, damaged, "model", "file"), Error) << at;  // the byte says which
       }
     }
   }
@@ -304,8 +304,8 @@ TEST(Sealing, SavedSequencesComeBack) {
 TEST(Sealing, TokensCannotBeTakenOut) {
   const auto cache = make(1024, 1);
   append(*cache, 0, 100);
-  EXPECT_KPD_ERROR(kUnsupported, "a cache of coded:bits=8 cannot take tokens out", cache->evict(0, 3, 10, nullptr, nullptr));
-  cache->evict(0, 90, 10, nullptr, nullptr);  // the end can be cut off
+  EXPECT_KPD_ERROR(kUnsupported, "a cache of coded:bits=8 cannot take tokens out", cache->evict(0, 3, 10, nullptr));
+  cache->evict(0, 90, 10, nullptr);  // the end can be cut off
   EXPECT_EQ(cache->length(0), 90u);
   EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'bit'; did you mean 'bits'", make(64, 1, "coded:bit=8"));
 }

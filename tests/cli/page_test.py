@@ -332,7 +332,7 @@ def case_the_page_waits_for_the_model(t):
     with held_while_loading(t) as (process, port, to_read), browsing(t) as page:
         assert ask(port, "/")[0] == 200
         page.go(f"http://127.0.0.1:{port}/")
-        page.until("document.getElementById('figures').textContent.includes('loaded')")
+        page.until("document.getElementById('figures').textContent.includes('still loading')")
         threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(to_read, 65536), b"")], daemon=True).start()
         page.until("document.title === 'chat' && document.getElementById('figures').textContent.includes('weights')")
         process.terminate()

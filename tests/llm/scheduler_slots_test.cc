@@ -36,7 +36,7 @@ class SomeCache final : public KvCache {
   void commit() override {}
   size_t length(SequenceId /*s*/) const override { return 0; }
   int32_t next_position(SequenceId /*s*/) const override { return 0; }
-  void evict(SequenceId /*s*/, size_t /*first*/, size_t /*n*/, cache::Rerotate /*r*/, const void* /*model*/) override {}
+  void evict(SequenceId /*s*/, size_t /*first*/, size_t /*n*/, const cache::KeyRotation* /*rotation*/) override {}
   cache::Plan plan(SequenceId /*s*/) const override { return {}; }
   void set_plan(SequenceId /*s*/, const cache::Plan& /*plan*/) override {}
   std::vector<uint8_t> save(SequenceId /*s*/, std::string_view /*fingerprint*/) const override { return {}; }

@@ -32,6 +32,8 @@ Command generate_command() { return missing("generate", "text from a language mo
 Command serve_command() { return missing("serve", "answer OpenAI's HTTP interface with a language model"); }
 Command bench_command() { return missing("bench", "speed of a language model: reading a prompt, generating"); }
 Command plan_command() { return missing("plan", "bytes of a language model's weights and cache, and what holds them"); }
-Command export_command() { return missing("export", "write a model's tokenizer as a Hugging Face folder"); }
+Command export_command() {
+  return missing("export", "write a model as a Hugging Face folder or a GGUF file, or its tokenizer alone");
+}
 
 }  // namespace kpd::tool

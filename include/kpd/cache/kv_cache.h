@@ -66,8 +66,13 @@ struct Cut {
   bool exact = true;  // it goes on as if what was cut off had never been there
 };
 
-// Rotates the keys of one head by a number of positions; keys [n, key_width] in place. Given to the cache by the model.
-using Rerotate = void (*)(const void* model, size_t layer, float* keys, size_t n, int32_t by);
+// How keys tell positions: what the model gives to a cache that moves tokens.
+class KeyRotation {
+ public:
+  virtual ~KeyRotation() = default;
+  // Turns the keys [n, key_width] of one head of a layer by `by` positions, in place.
+  virtual void turn(size_t layer, float* keys, size_t n, int32_t by) const = 0;
+};
 
 class KvCache {
  public:
@@ -95,10 +100,10 @@ class KvCache {
   // The most tokens m <= n to which the sequence can be cut, once it holds n, so that it goes on as if it had never held more.
   // n may be beyond length(): then it is asked about what the sequence will hold.
   virtual size_t reusable(SequenceId sequence, size_t n) const = 0;
-  // Takes tokens [first, first + n) out of a sequence and moves the later ones n positions back, their keys rotated by
-  // `rerotate`. Throws Error(kLimitExceeded), before anything is changed, if shared blocks cannot be copied for want of room,
-  // and Error(kUnsupported) of a method that cannot.
-  virtual void evict(SequenceId sequence, size_t first, size_t n, Rerotate rerotate, const void* model) = 0;
+  // Takes tokens [first, first + n) out of a sequence and moves the later ones n positions back, their keys turned by
+  // `rotation` (null: keys that know no positions). Throws Error(kLimitExceeded), before anything is changed, if shared blocks
+  // cannot be copied for want of room, and Error(kUnsupported) of a method that cannot.
+  virtual void evict(SequenceId sequence, size_t first, size_t n, const KeyRotation* rotation) = 0;
 
   virtual Plan plan(SequenceId sequence) const = 0;
   // Before the first token; kept until the sequence is forgotten. Throws Error(kInvalidArgument) if it holds tokens of another
