@@ -130,7 +130,7 @@ int run_export(const ExportArgs& args) {
 Command export_command() {
   return {"export",
           "write a model as a Hugging Face folder or a GGUF file, or its tokenizer alone",
-          {"kpd export MODEL.gguf exported --to safetensors --dtype f16", "kpd export folder model.gguf --dtype f32",
+          {"kpd export MODEL.gguf exported --to safetensors --dtype f16", "kpd export exported model.gguf --dtype f32",
            "kpd export MODEL.gguf --tokenizer tokenizer"},
           [](CLI::App& app) {
             auto args = std::make_shared<ExportArgs>();
