@@ -43,4 +43,8 @@ const BlockTypeInfo& block_type_info(BlockType type) {
   return *info;
 }
 
+DType float_dtype(BlockType type) {
+  return type == BlockType::kF32 ? DType::kFloat32 : type == BlockType::kF16 ? DType::kFloat16 : DType::kBFloat16;
+}
+
 }  // namespace kpd

@@ -45,6 +45,6 @@ void ByteWriter::bytes(std::span<const uint8_t> v) {
   if (!v.empty()) std::memcpy(dst.data(), v.data(), v.size());
 }
 
-void ByteWriter::text(std::string_view v) { bytes({reinterpret_cast<const uint8_t*>(v.data()), v.size()}); }
+void ByteWriter::text(std::string_view v) { bytes(text_bytes(v)); }
 
 }  // namespace kpd

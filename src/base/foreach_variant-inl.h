@@ -30,12 +30,7 @@
 #define KPD_HAS_VNNI 0
 #define KPD_HAS_VBMI 0
 #define KPD_HAS_GFNI 0
-#include KPD_VARIANT_INCLUDE
-#undef KPD_VARIANT
-#undef KPD_VARIANT_STR
-#undef KPD_HAS_VNNI
-#undef KPD_HAS_VBMI
-#undef KPD_HAS_GFNI
+#include "base/one_variant-inl.h"
 
 #if KPD_VARIANTS_BUILT && (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3) && (KPD_VARIANTS & KPD_VARIANT_VNNI)
 #define KPD_VARIANT vnni
@@ -47,12 +42,7 @@
 #define KPD_HAS_VNNI 1
 #define KPD_HAS_VBMI 0
 #define KPD_HAS_GFNI 0
-#include KPD_VARIANT_INCLUDE
-#undef KPD_VARIANT
-#undef KPD_VARIANT_STR
-#undef KPD_HAS_VNNI
-#undef KPD_HAS_VBMI
-#undef KPD_HAS_GFNI
+#include "base/one_variant-inl.h"
 #endif
 
 #if KPD_VARIANTS_BUILT && HWY_TARGET == HWY_AVX3 && (KPD_VARIANTS & KPD_VARIANT_VNNI_VBMI_GFNI)
@@ -61,12 +51,7 @@
 #define KPD_HAS_VNNI 1
 #define KPD_HAS_VBMI 1
 #define KPD_HAS_GFNI 1
-#include KPD_VARIANT_INCLUDE
-#undef KPD_VARIANT
-#undef KPD_VARIANT_STR
-#undef KPD_HAS_VNNI
-#undef KPD_HAS_VBMI
-#undef KPD_HAS_GFNI
+#include "base/one_variant-inl.h"
 #endif
 
 #endif  // !KPD_TARGET_IS_SCALAR

@@ -28,8 +28,6 @@ constexpr size_t kMostBytes = size_t{1} << 47;
 
 [[noreturn]] void refuse(size_t n_bytes) { fail(ErrorCode::kOutOfMemory, "cannot allocate ", n_bytes, " bytes of memory"); }
 
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 std::align_val_t alignment_of(size_t n_bytes) {
   return std::align_val_t{n_bytes >= kHugePageBytes ? kHugePageBytes : kCacheLineBytes};
 }

@@ -4,8 +4,8 @@
 
 #include "cache/block_cache.h"
 #include "kpd/base/bytes.h"
-#include "kpd/base/error.h"
 #include "kpd/base/crc32.h"
+#include "kpd/base/error.h"
 
 namespace kpd::cache {
 namespace {

@@ -6,7 +6,7 @@
 namespace kpd::cache {
 namespace {
 
-size_t aligned(size_t bytes) { return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes; }
+size_t aligned(size_t bytes) { return round_up(bytes, kCacheLineBytes); }
 
 std::vector<GroupBlocks> make_pools(const std::vector<StoreGroup>& groups, const std::vector<size_t>& group_of,
                                     size_t n_blocks) {

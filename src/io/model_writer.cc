@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/io/safetensors.h"
 #include "io/gguf_format.h"
@@ -143,8 +144,7 @@ void SafetensorsWriter::commit() {
          "' is not complete");
   if (shards_.size() == 1) return;
   const std::string text = index_text();
-  write_file((std::filesystem::path(folder_) / "model.safetensors.index.json").string(),
-             {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  write_file((std::filesystem::path(folder_) / "model.safetensors.index.json").string(), text_bytes(text));
 }
 
 std::vector<std::string> SafetensorsWriter::files() const {

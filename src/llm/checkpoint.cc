@@ -19,6 +19,12 @@ std::string shape_text(std::span<const uint64_t> shape) {
   return text + "]";
 }
 
+void check_shape(const io::Weights& weights, const io::WeightEntry& entry, const TensorSpec& spec) {
+  if (entry.shape == spec.shape) return;
+  fail(ErrorCode::kCorruptData, weights.name(), ": the tensor ", entry.name, " has the shape ", shape_text(entry.shape),
+       ", expected ", shape_text(spec.shape));
+}
+
 std::vector<float> read_floats(const io::Weights& weights, const io::WeightEntry& e) {
   const size_t block = block_type_info(e.type).block_values;
   std::vector<float> values(e.count());
@@ -92,10 +98,7 @@ class Opener {
     if (found == nullptr && spec.needed) missing(spec.name);
     if (found == nullptr) return;
     used_.insert(found);
-    if (found->shape != spec.shape) {
-      fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", found->name, " has the shape ",
-           shape_text(found->shape), ", expected ", shape_text(spec.shape));
-    }
+    check_shape(parts_.weights, *found, spec);
     const size_t block = block_type_info(found->type).block_values;
     if (spec.shape.size() > 1 && spec.shape.back() % block != 0) {
       fail(ErrorCode::kCorruptData, parts_.weights.name(), ": the tensor ", found->name, " has rows of ", spec.shape.back(),

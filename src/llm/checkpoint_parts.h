@@ -24,6 +24,8 @@ struct Checkpoint::Parts {
 
 // "[32, 64]"
 std::string shape_text(std::span<const uint64_t> shape);
+// Throws Error(kCorruptData) naming tensor and both shapes.
+void check_shape(const io::Weights& weights, const io::WeightEntry& entry, const TensorSpec& spec);
 // Values of a small tensor; throws Error(kCorruptData) if it is not whole blocks.
 std::vector<float> read_floats(const io::Weights& weights, const io::WeightEntry& entry);
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 
+#include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/io/gguf.h"
 #include "kpd/io/model_writer.h"
@@ -20,14 +21,6 @@ namespace kpd::llm {
 namespace {
 
 namespace fs = std::filesystem;
-
-DType dtype_of(BlockType type) {
-  return type == BlockType::kF32 ? DType::kFloat32 : type == BlockType::kF16 ? DType::kFloat16 : DType::kBFloat16;
-}
-
-std::span<const uint8_t> bytes_of(const std::string& text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
 
 }  // namespace
 
@@ -180,7 +173,7 @@ void CheckpointExport::write(const std::string& out, io::Existing existing,
   io::OutputFolder folder(out, existing, is_checkpoint_file);
   std::vector<io::TensorEntry> tensors;
   for (const TensorCopy& copy : plan.copies) {
-    const DType dtype = copy.record != nullptr ? *copy.record->dtype : dtype_of(copy.type);
+    const DType dtype = copy.record != nullptr ? *copy.record->dtype : float_dtype(copy.type);
     tensors.push_back({copy.name, dtype, copy.shape, nullptr, copied_bytes(copy) / dtype_bytes(dtype)});
   }
   io::SafetensorsWriter writer(folder.path(), std::move(tensors), {{"format", "pt"}}, plan.options.shard_bytes);
@@ -188,7 +181,7 @@ void CheckpointExport::write(const std::string& out, io::Existing existing,
   writer.commit();
   for (const TextFile& file : plan.files) {
     const io::MappedFile copied = file.from.empty() ? io::MappedFile() : io::map_file(file.from);
-    io::write_file((fs::path(folder.path()) / file.name).string(), file.from.empty() ? bytes_of(file.text) : copied.bytes());
+    io::write_file((fs::path(folder.path()) / file.name).string(), file.from.empty() ? text_bytes(file.text) : copied.bytes());
   }
   folder.commit();
 }

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/threads.h"
@@ -212,9 +213,7 @@ std::string edit_layers(ModelDescription& d, const LoadOptions& options, const s
 void check_shapes(const TensorTable& table, const io::Weights& weights) {
   for (const TensorSpec& spec : table.specs()) {
     const io::WeightEntry* found = weights.find(spec.name);
-    if (found == nullptr || found->shape == spec.shape) continue;
-    fail(ErrorCode::kCorruptData, weights.name(), ": the tensor ", found->name, " has the shape ", shape_text(found->shape),
-         ", expected ", shape_text(spec.shape));
+    if (found != nullptr) check_shape(weights, *found, spec);
   }
 }
 
@@ -223,7 +222,7 @@ void check_shapes(const TensorTable& table, const io::Weights& weights) {
 std::string changed_fingerprint(const std::string& fingerprint, std::string_view text) {
   std::string all = fingerprint;
   all += text;
-  const auto digest = sha256({reinterpret_cast<const uint8_t*>(all.data()), all.size()});
+  const auto digest = sha256(text_bytes(all));
   return hex(std::span(digest).first(16));
 }
 

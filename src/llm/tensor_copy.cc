@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "kpd/base/error.h"
+#include "kpd/base/memory.h"
 #include "kpd/quant/blocks.h"
 
 namespace kpd::llm {
@@ -43,8 +44,8 @@ class Planner {
 
   // A network's matrix in the checkpoint, alone or within a larger one.
   TensorPiece piece(TensorRole role, size_t layer, TensorPart part) {
-    const uint64_t n_q = d_.layers.front().n_heads * d_.layers.front().key_dim,
-                   n_kv = d_.layers.front().n_kv_heads * d_.layers.front().key_dim, n_ff = d_.layers.front().d_ff;
+    const LayerDescription& shape = d_.layers.front();
+    const uint64_t n_q = shape.query_width(), n_kv = shape.key_width(), n_ff = shape.d_ff;
     if (part == TensorPart::kWeight && d_.fused_qkv &&
         (role == TensorRole::kQuery || role == TensorRole::kKey || role == TensorRole::kValue)) {
       const io::WeightEntry* e = source(TensorRole::kQkv, layer, part);
@@ -130,7 +131,7 @@ class PieceCopier {
     const uint64_t row_bytes = columns / info.block_values * info.block_bytes;
     const uint64_t head_dim = from_.description.layers.front().key_dim;
     uint64_t step = std::max<uint64_t>(kChunkValues / std::max<uint64_t>(columns, 1), 1);
-    if (piece.order != HeadOrder::kSame) step = (step + head_dim - 1) / head_dim * head_dim;
+    if (piece.order != HeadOrder::kSame) step = round_up(step, head_dim);
     for (uint64_t row = 0; row < piece.rows; row += step) {
       const uint64_t n = std::min(step, piece.rows - row);
       stored_.resize(n * row_bytes);

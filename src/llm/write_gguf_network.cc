@@ -10,6 +10,15 @@
 namespace kpd::llm {
 namespace {
 
+// `near`, or the float next to it that gives back what a reader is to compute from it; `near` if neither does.
+template <class Gives>
+float float_near(float near, const Gives& gives) {
+  for (const float x : {near, std::nextafter(near, INFINITY), std::nextafter(near, 0.0f)}) {
+    if (gives(static_cast<double>(x))) return x;
+  }
+  return near;
+}
+
 class NetworkKeys {
  public:
   NetworkKeys(const ModelDescription& d, const Family& family, std::string_view file)
@@ -28,7 +37,7 @@ class NetworkKeys {
     put("attention.value_length", d_.layers.front().key_dim);
     put_real("attention.layer_norm_rms_epsilon", static_cast<double>(d_.norm_eps));
     put("vocab_size", d_.n_vocabulary);
-    if (family_.gguf_plain_heads && d_.layers.front().n_heads * d_.layers.front().key_dim != d_.d_model)
+    if (family_.gguf_plain_heads && d_.layers.front().query_width() != d_.d_model)
       refuse("heads of another width than the model's by their number");
     if (!family_.gguf_like_llama && (d_.o_bias || d_.mlp_bias)) refuse("biases of the attention's output and of the MLP");
     put_scales();
@@ -137,11 +146,8 @@ class NetworkKeys {
     std::vector<float> factors(wanted.size());
     for (size_t i = 0; i < factors.size(); ++i) {
       const double radians = 1.0 / std::pow(rope.theta, static_cast<double>(2 * i) / static_cast<double>(rope.n_rotated));
-      const auto near = static_cast<float>(radians / static_cast<double>(wanted[i]));
-      factors[i] = near;
-      for (const float x : {std::nextafter(near, 0.0f), std::nextafter(near, INFINITY), near}) {
-        if (static_cast<float>(radians / static_cast<double>(x)) == wanted[i]) factors[i] = x;
-      }
+      factors[i] = float_near(static_cast<float>(radians / static_cast<double>(wanted[i])),
+                              [&](double x) { return static_cast<float>(radians / x) == wanted[i]; });
     }
     return factors;
   }
@@ -164,11 +170,9 @@ class NetworkKeys {
       refuse("bounds of YaRN's ramp");
     }
     if (rope.attention_factor == usual) return;
-    const auto wanted = static_cast<float>(rope.attention_factor), near = static_cast<float>(rope.attention_factor / usual);
-    float factor = near;
-    for (const float x : {std::nextafter(near, 0.0f), std::nextafter(near, INFINITY), near}) {
-      if (static_cast<float>(static_cast<double>(x) * usual) == wanted) factor = x;
-    }
+    const float factor = float_near(static_cast<float>(rope.attention_factor / usual), [&](double x) {
+      return static_cast<float>(x * usual) == static_cast<float>(rope.attention_factor);
+    });
     put_real("rope.scaling.attn_factor", static_cast<double>(factor));
   }
 

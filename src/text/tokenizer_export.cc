@@ -6,6 +6,7 @@
 
 #include "io/json.h"
 #include "io/text.h"
+#include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
@@ -168,9 +169,7 @@ std::string config_text(const TokenizerParts& parts, const io::GgufMetadata& met
   return config.dump(2) + "\n";
 }
 
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  io::write_file(path.string(), {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-}
+void write_text(const std::filesystem::path& path, const std::string& text) { io::write_file(path.string(), text_bytes(text)); }
 
 }  // namespace
 

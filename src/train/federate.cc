@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/limits.h"
@@ -98,7 +99,7 @@ Pairs settings_of(const Task& task, const FederateOptions& o) {
 uint64_t settings_hash(const Task& task, const FederateOptions& options) {
   std::string text;
   for (const auto& [name, value] : settings_of(task, options)) text += name + "=" + value + "\n";
-  return hash64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  return hash64(text_bytes(text));
 }
 
 // Names and values of `now`, compared with what a checkpoint says; calls differs(name, then, now).

@@ -7,14 +7,10 @@
 namespace kpd::weight {
 namespace {
 
-DType dtype_of(BlockType type) {
-  return type == BlockType::kF32 ? DType::kFloat32 : type == BlockType::kF16 ? DType::kFloat16 : DType::kBFloat16;
-}
-
 class FloatMatrix : public Matrix {
  public:
   FloatMatrix(const MatrixSource& source, int n_threads) : Matrix(source.n_out, source.n_in) {
-    matrix_ = {dtype_of(source.weight().type), nullptr, n_out(), n_in()};
+    matrix_ = {float_dtype(source.weight().type), nullptr, n_out(), n_in()};
     size_ = kernels::float_packed_bytes(matrix_.dtype, n_out(), n_in());
     data_ = packed_bytes(size_);
     matrix_.bytes = data_.data;

@@ -4,15 +4,10 @@
 #include <algorithm>
 
 #include "kpd/base/error.h"
+#include "kpd/base/memory.h"
 #include "kpd/base/threads.h"
 
 namespace kpd::weight {
-namespace {
-
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-}  // namespace
-
 uint8_t* Workspace::bytes(size_t slot, size_t n) {
   if (slot >= buffers_.size()) buffers_.resize(slot + 1);
   buffers_[slot].resize(std::max<size_t>(n, 1));  // never null

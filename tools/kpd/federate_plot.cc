@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "kpd/base/bytes.h"
 #include "kpd/io/file.h"
 
 extern char** environ;
@@ -166,7 +167,7 @@ void plot_accuracy(const std::string& path, const std::string& title, std::span<
   std::error_code ignored;
   try {
     const std::string text = make_script(part, title, results);
-    io::write_file(script, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+    io::write_file(script, text_bytes(text));
     run_gnuplot(find_gnuplot(), script);
     std::filesystem::rename(part, path);
   } catch (const std::filesystem::filesystem_error& e) {

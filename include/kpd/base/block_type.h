@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kpd/base/dtype.h"
+
 namespace kpd {
 
 // The numbers are ggml's, as GGUF files store them.
@@ -38,5 +40,7 @@ std::span<const BlockTypeInfo> block_types();
 const BlockTypeInfo& block_type_info(BlockType type);
 // Null for a number that kpd does not read.
 const BlockTypeInfo* find_block_type(uint32_t ggml_number);
+// The element type of plain floats (F32, F16, BF16).
+DType float_dtype(BlockType type);
 
 }  // namespace kpd

@@ -16,6 +16,10 @@
 
 namespace kpd {
 
+inline std::span<const uint8_t> text_bytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
 class ByteReader {
  public:
   // `name` is the file or message named in errors; it must outlive the reader. `base_offset` is added to offsets in errors.

@@ -18,6 +18,9 @@ namespace kpd {
 inline constexpr size_t kCacheLineBytes = 64;
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
+// The least multiple of `to` that is not below n.
+constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
 enum class Contents { kUndefined, kZeros };
 
 // Owns size() bytes, aligned to kCacheLineBytes, from kHugePageBytes on to kHugePageBytes.

@@ -38,7 +38,7 @@ struct Hello {
   }
 };
 
-inline uint64_t hash_of(std::string_view text) { return hash64({reinterpret_cast<const uint8_t*>(text.data()), text.size()}); }
+inline uint64_t hash_of(std::string_view text) { return hash64(text_bytes(text)); }
 
 // Equal for equal secrets, and good for nothing else.
 inline uint64_t hash_of(const RunSecret& secret) {

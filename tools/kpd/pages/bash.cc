@@ -9,12 +9,6 @@
 namespace kpd::pages {
 namespace {
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += str(text.empty() ? "" : " ", word);
-  return text;
-}
-
 constexpr const char* kHead = R"bash(# bash completion of kpd; written by kpd_pages of the program's own tables.
 
 # _kpd_words WORDS: those that the current word begins.

@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "help.h"
+#include "kpd/base/error.h"
 #include "kpd/gradient/codec.h"
 
 namespace kpd::pages {
@@ -86,6 +87,12 @@ Page read_page(const tool::Command& command) {
 }
 
 }  // namespace
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += str(text.empty() ? "" : " ", word);
+  return text;
+}
 
 std::vector<Page> all_pages() {
   std::vector<Page> pages;

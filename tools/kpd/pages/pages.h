@@ -34,6 +34,9 @@ struct Page {
   bool elsewhere = false;
 };
 
+// With blanks between.
+std::string joined(const std::vector<std::string>& words);
+
 // All commands of the program, in the order of `kpd --help`.
 std::vector<Page> all_pages();
 

@@ -26,14 +26,12 @@ std::string value_of(const Option& option) {
   std::string text = str(":", quoted(option.value), ":");
   if (option.kind == Kind::kFile) return text + "_files";
   if (option.kind == Kind::kAny) return text + " ";
-  text += "(";
-  for (const std::string& choice : option.choices) text += str(&choice == option.choices.data() ? "" : " ", choice);
-  return text + ")";
+  return str(text, "(", joined(option.choices), ")");
 }
 
 std::string specification(const Option& option) {
-  std::string all, lines;
-  for (const std::string& name : option.names) all += str(all.empty() ? "" : " ", name);
+  const std::string all = joined(option.names);
+  std::string lines;
   for (const std::string& name : option.names) {
     const bool is_long = name.starts_with("--");
     const char* separator = option.kind == Kind::kNone ? "" : is_long ? "=" : "+";
