@@ -32,6 +32,10 @@ int main() {
   measure_kernel(
       "uniform_values", n, (f + 1) * n, [&] { k::uniform_values(symbols.data(), n, 16, 0.5f, y.data()); },
       [&] { k::scalar::uniform_values(symbols.data(), n, 16, 0.5f, y.data()); });
+  const std::vector<float> table = normal_floats(63, 3);
+  measure_kernel(
+      "symbol_values", n, (f + 1) * n, [&] { k::symbol_values(symbols.data(), n, table.data(), table.size(), y.data()); },
+      [&] { k::scalar::symbol_values(symbols.data(), n, table.data(), table.size(), y.data()); });
   measure_kernel(
       "dither_offsets", n, (f + 2) * n, [&] { k::dither_offsets(words.data(), n, 0.25f, 0x1p-17f, offset.data()); },
       [&] { k::scalar::dither_offsets(words.data(), n, 0.25f, 0x1p-17f, offset.data()); });

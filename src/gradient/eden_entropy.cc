@@ -294,8 +294,7 @@ class EdenEntropy final : public SegmentCodec {
   // Decoded values where there are no raw bits; an escape's is put in later.
   void values_of_symbols(const uint8_t* symbols, size_t n, float* y) const {
     if (dithers()) return kernels::uniform_values(symbols, n, step_->index_bias, step_->float_step, y);
-    const float* const table = decoded_values_.data();
-    for (size_t i = 0; i < n; ++i) y[i] = table[symbols[i]];
+    kernels::symbol_values(symbols, n, decoded_values_.data(), decoded_values_.size(), y);
   }
 
   static const uint8_t* find(const uint8_t* first, const uint8_t* last, uint8_t wanted) {

@@ -1,4 +1,6 @@
 // kernels: uniform quantization and back, and dither with Highway (uniform.h).
+#include <algorithm>
+
 #include "base/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -79,6 +81,27 @@ void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, 
   scalar::uniform_values(symbols + i, n - i, bias, step, y + i);
 }
 
+void symbol_values(const uint8_t* symbols, size_t n, const float* table, size_t n_entries, float* y) {
+  size_t i = 0;
+#if HWY_TARGET == HWY_AVX3
+  // Four registers hold the table. With fewer lanes more of them would be needed than loads save.
+  if (n_entries <= 4 * kLanes) {
+    float padded[4 * kLanes] = {};
+    std::copy_n(table, n_entries, padded);
+    const D d;
+    const V a = hn::LoadU(d, padded), b = hn::LoadU(d, padded + kLanes), c = hn::LoadU(d, padded + 2 * kLanes),
+            e = hn::LoadU(d, padded + 3 * kLanes);
+    const auto upper = hn::Set(DI(), static_cast<int32_t>(2 * kLanes));
+    for (; i + kLanes <= n; i += kLanes) {
+      const auto at = hn::PromoteTo(DI(), hn::LoadU(D8(), symbols + i));
+      const V low{_mm512_permutex2var_ps(a.raw, at.raw, b.raw)}, high{_mm512_permutex2var_ps(c.raw, at.raw, e.raw)};
+      hn::StoreU(hn::IfThenElse(hn::RebindMask(d, hn::TestBit(at, upper)), high, low), d, y + i);
+    }
+  }
+#endif
+  scalar::symbol_values(symbols + i, n - i, table, n_entries, y + i);
+}
+
 void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
   const D d;
   const V first = hn::Set(d, base), factor = hn::Set(d, unit);
@@ -113,6 +136,7 @@ KPD_DISPATCH(quantize_uniform);
 KPD_DISPATCH(quantize_dithered);
 KPD_DISPATCH(uniform_symbols);
 KPD_DISPATCH(uniform_values);
+KPD_DISPATCH(symbol_values);
 KPD_DISPATCH(dither_offsets);
 KPD_DISPATCH(subtract_dither);
 }  // namespace kpd::kernels

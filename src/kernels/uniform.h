@@ -16,6 +16,8 @@ KPD_KERNEL(quantize_dithered, void(const float* y, const float* offset, size_t n
 KPD_KERNEL(uniform_symbols, void(const int16_t* index, size_t n, int32_t bias, uint8_t escape, uint8_t* symbols));
 // y[i] = (symbols[i] - bias) * step.
 KPD_KERNEL(uniform_values, void(const uint8_t* symbols, size_t n, int32_t bias, float step, float* y));
+// y[i] = table[symbols[i]]; every symbol is below n_entries.
+KPD_KERNEL(symbol_values, void(const uint8_t* symbols, size_t n, const float* table, size_t n_entries, float* y));
 // offset[i] = base + unit * half i of words, whose halves count from the low 16 bits of words[0].
 KPD_KERNEL(dither_offsets, void(const uint32_t* words, size_t n, float base, float unit, float* offset));
 // y[i] -= (offset[i] - 1/2) * step

@@ -36,6 +36,10 @@ void uniform_values(const uint8_t* symbols, size_t n, int32_t bias, float step, 
   for (size_t i = 0; i < n; ++i) y[i] = static_cast<float>(symbols[i] - bias) * step;
 }
 
+void symbol_values(const uint8_t* symbols, size_t n, const float* table, size_t /*n_entries*/, float* y) {
+  for (size_t i = 0; i < n; ++i) y[i] = table[symbols[i]];
+}
+
 void dither_offsets(const uint32_t* words, size_t n, float base, float unit, float* offset) {
   for (size_t i = 0; i < n; ++i) offset[i] = base + static_cast<float>((words[i / 2] >> (16 * (i % 2))) & 0xffff) * unit;
 }

@@ -134,5 +134,20 @@ TEST_P(Quantize, UniformDecodingEqualsTheReference) {
   }
 }
 
+TEST_P(Quantize, ValuesOfSymbolsAreThoseOfTheTable) {
+  for (const size_t n_entries : {1, 5, 16, 33, 63, 64, 65, 256}) {
+    const std::vector<float> table = random_floats(n_entries, 3);
+    for (const size_t n : kLengths) {
+      const std::vector<uint32_t> words = random_bits(n, n);
+      std::vector<uint8_t> symbols(n);
+      for (size_t i = 0; i < n; ++i) symbols[i] = static_cast<uint8_t>(words[i] % n_entries);
+      std::vector<float> y(n + 1, 7.0f), wanted(n + 1, 7.0f);
+      symbol_values(symbols.data(), n, table.data(), n_entries, y.data());
+      for (size_t i = 0; i < n; ++i) wanted[i] = table[symbols[i]];
+      ASSERT_EQ(y, wanted) << n_entries << " entries, " << n;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kpd::kernels
