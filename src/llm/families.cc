@@ -427,7 +427,7 @@ void check_description(const ModelDescription& d, std::string_view file) {
   check_size(d.d_model, size_t{1} << 20, "the width of the model", file);
   for (size_t i = 0; i < d.layers.size(); ++i) check_layer(d, i, file);
   check_size(d.n_vocabulary, static_cast<size_t>(text::kMaxVocabulary), "the size of the vocabulary", file);
-  check_size(d.max_context, size_t{1} << 30, "the context", file);
+  check_size(d.max_context, kMaxContext, "the context", file);
   if (!(d.norm_eps > 0) || d.norm_eps > 1)
     fail(ErrorCode::kCorruptData, file, ": the norm's epsilon is ", d.norm_eps, ", expected 0 to 1");
   if (!(d.attention_scale > 0) || d.attention_scale > 1e6f) {

@@ -187,6 +187,12 @@ class Answer {
 
 }  // namespace
 
+std::string prompt_refusal(size_t tokens, size_t context, bool answers) {
+  if (tokens + (answers ? 1 : 0) <= context) return {};
+  return str("the prompt has ", tokens, " tokens, the context ",
+             answers ? str("of ", context, " has to hold the answer too") : str("is ", context));
+}
+
 Generated generate(Model& model, const text::Tokenizer& tokenizer, KvCache& cache, SequenceId sequence,
                    std::span<const text::TokenId> prompt, const GenerateOptions& options,
                    const std::function<bool(std::string_view)>& on_text) {
@@ -194,10 +200,8 @@ Generated generate(Model& model, const text::Tokenizer& tokenizer, KvCache& cach
   if (options.chunk == 0) fail(ErrorCode::kInvalidArgument, "chunks of no token");
   const size_t context = std::min(options.context == 0 ? model.description().max_context : options.context, cache.capacity());
   const size_t before = cache.length(sequence), held = before + prompt.size();
-  if (held >= context) {
-    fail(ErrorCode::kInvalidArgument, "the prompt has ", prompt.size(), " tokens (", before,
-         " are held already), the context is ", context);
-  }
+  if (const std::string refusal = prompt_refusal(held, context); !refusal.empty())
+    fail(ErrorCode::kInvalidArgument, refusal, before > 0 ? str("; ", before, " of them are held already") : "");
   if (options.sampling.repeat_penalty != 1 && options.held.size() != before) {
     fail(ErrorCode::kInvalidArgument, "the repeat penalty counts the tokens that the cache holds: ", options.held.size(),
          " were given, sequence ", sequence, " holds ", before);

@@ -112,7 +112,8 @@ class SchedulerThread {
   static SchedulerOptions checked(SchedulerOptions o, const Model& model) {
     if (o.context == 0) o.context = model.description().max_context;
     if (o.n_slots == 0 || o.n_slots > 4096) fail(ErrorCode::kInvalidArgument, o.n_slots, " slots, expected 1 to 4096");
-    if (o.context < 2 || o.context > size_t{1} << 30) fail(ErrorCode::kInvalidArgument, "a context of ", o.context, " tokens");
+    if (o.context < 2 || o.context > kMaxContext)
+      fail(ErrorCode::kInvalidArgument, "a context of ", o.context, " tokens, expected 2 to ", kMaxContext);
     if (o.chunk == 0) fail(ErrorCode::kInvalidArgument, "chunks of no token");
     return o;
   }
@@ -139,10 +140,8 @@ class SchedulerThread {
       if (token >= n_vocabulary)
         fail(ErrorCode::kInvalidArgument, "the bias of token ", token, " is beyond the vocabulary of ", n_vocabulary);
     }
-    if (request.prompt.size() + (request.max_tokens > 0 ? 1 : 0) > options_.context) {
-      fail(ErrorCode::kInvalidArgument, "the prompt has ", request.prompt.size(), " tokens, the context is ", options_.context,
-           " with the answer");
-    }
+    const std::string refusal = prompt_refusal(request.prompt.size(), options_.context, request.max_tokens > 0);
+    if (!refusal.empty()) fail(ErrorCode::kInvalidArgument, refusal);
   }
 
   void run() {

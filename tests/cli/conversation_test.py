@@ -205,11 +205,11 @@ def case_a_very_long_line_comes_whole(t):
         needs_editing(terminal)
         terminal.expect(PROMPT)
         terminal.send(text + "\r")
-        n = int(terminal.expect(r"the message makes (\d+) tokens, the context has 256 \(--ctx\): it was not sent").group(1))
+        n = int(terminal.expect(r"the prompt has (\d+) tokens, the context of 256 has to hold the answer too \(--ctx\): the message was not sent").group(1))
         terminal.expect(PROMPT)
         terminal.send("/exit\r")
         assert terminal.end() == 0
-    done = t.run("generate", GGUF, *GREEDY, "--prompt", text, exit=2, err=rf"its {n} tokens do not fit into the context of 256")
+    done = t.run("generate", GGUF, *GREEDY, "--prompt", text, exit=2, err=rf"the prompt has {n} tokens, the context of 256 has to hold the answer too")
     assert "laid out" not in done.stderr, done.stderr
 
 

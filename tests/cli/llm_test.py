@@ -142,7 +142,7 @@ USAGE = [
     (["generate", FOLDER, "--prompt", "a", "--temperature", "0", "--min-p", ".1"], r"--min-p \.1: needs --temperature above 0"),
     (["generate", GGUF, "--prompt", "a", "--max-tokens", "0"], r"--max-tokens 0"),
     (["generate", GGUF, "--prompt", ""], r"--prompt"),
-    (["generate", GGUF, "--prompt", "x" * 40, "--ctx", "32"], r"--prompt: its \d+ tokens do not fit into the context of 32; --ctx \d+ and more"),
+    (["generate", GGUF, "--prompt", "x" * 40, "--ctx", "32"], r"--prompt: the prompt has \d+ tokens, the context of 32 has to hold the answer too; --ctx \d+ and more does"),
     (["generate", GGUF, "-p", "a", "-n", "4", "--format", "csv"], r"unknown option --format"),
     (["eval", GGUF, "--text", TEXT, "--format", "cvs"], r"did you mean 'csv'"),
     (["eval", GGUF, "--text", TEXT, "--format", "csv", "--json"], r"--format csv and --json"),

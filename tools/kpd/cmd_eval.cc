@@ -145,7 +145,7 @@ std::vector<Configuration> make_configurations(const EvalArgs& args) {
   const std::vector<std::string> models = args.which.models();
   require(args.text, "--text", "FILE");
   llm::EvaluationPlan plan;
-  plan.context = parse_count("--ctx", args.ctx.empty() ? "2048" : args.ctx, 4, 1 << 24);
+  plan.context = parse_context(args.ctx.empty() ? "2048" : args.ctx, 4);
   plan.max_windows = args.windows.empty() ? 0 : parse_count("--windows", args.windows, 1, 1 << 30);
   plan.chunk = args.model.chunk();
   const std::vector<std::string> protocols = args.protocols.empty() ? std::vector<std::string>{"paper"} : args.protocols;

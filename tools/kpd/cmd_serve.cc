@@ -35,7 +35,7 @@ struct ServeArgs {
 // What the command line says by itself, checked before a model is read. No context: the model's.
 llm::SchedulerOptions scheduler_options(const ServeArgs& args) {
   llm::SchedulerOptions o;
-  if (!args.ctx.empty()) o.context = parse_count("--ctx", args.ctx, 2, 1 << 24);
+  if (!args.ctx.empty()) o.context = parse_context(args.ctx, 2);
   o.n_slots = parse_count("--parallel", args.parallel.empty() ? "4" : args.parallel, 1, 256);
   o.max_queue = parse_count("--max-queue", args.max_queue.empty() ? "256" : args.max_queue, 0, 1 << 16);
   o.chunk = args.model.chunk();

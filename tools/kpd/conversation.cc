@@ -132,9 +132,8 @@ class Conversation {
         text::fit_conversation(messages, context, session_.max_tokens(), [&](std::span<const text::ChatMessage> some) {
           return session_.chat_prompt({some.begin(), some.end()});
         });
-    if (prompt.tokens.size() >= context) {
-      fmt::print(stderr, "the message makes {} tokens, the context has {} (--ctx): it was not sent\n", prompt.tokens.size(),
-                 context);
+    if (const std::string refusal = llm::prompt_refusal(prompt.tokens.size(), context); !refusal.empty()) {
+      fmt::print(stderr, "{} (--ctx): the message was not sent\n", refusal);
       return std::nullopt;
     }
     if (prompt.n_dropped > 0) {

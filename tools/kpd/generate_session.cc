@@ -88,7 +88,7 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   options_.context_shift = args.context_shift;
   options_.stop = args.stop;
   chat_options_ = args.templates.options();
-  const size_t asked = args.ctx.empty() ? 0 : parse_count("--ctx", args.ctx, 2, 1 << 24);
+  const size_t asked = args.ctx.empty() ? 0 : parse_context(args.ctx, 2);
   const bool to_the_end = args.max_tokens == "-1";  // as llama.cpp has it: until the model ends it or the context is full
   const size_t asked_tokens =
       args.max_tokens.empty() || to_the_end ? 0 : parse_count("--max-tokens", args.max_tokens, 1, 1 << 24);
@@ -125,9 +125,8 @@ std::vector<text::TokenId> Session::chat_prompt(const std::vector<text::ChatMess
 
 void Session::check_fits(size_t prompt_tokens) const {
   if (prompt_tokens == 0) usage("--prompt: there is no text to go on from");
-  if (prompt_tokens < options_.context) return;
-  usage("--prompt: its ", prompt_tokens, " tokens do not fit into the context of ", options_.context, "; --ctx ", prompt_tokens,
-        " and more holds them and an answer");
+  const std::string refusal = llm::prompt_refusal(prompt_tokens, options_.context);
+  if (!refusal.empty()) usage("--prompt: ", refusal, "; --ctx ", prompt_tokens + 1, " and more does");
 }
 
 llm::Generated Session::answer(const std::vector<text::TokenId>& prompt, bool print) {

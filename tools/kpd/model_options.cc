@@ -142,6 +142,8 @@ std::string kv_text(const std::string& kv, const std::vector<std::string>& layer
   return layers.empty() ? kv : fmt::format("{} ({})", kv, fmt::join(layers, " "));
 }
 
+size_t parse_context(const std::string& text, size_t least) { return parse_count("--ctx", text, least, llm::kMaxContext); }
+
 size_t context_or_default(size_t given, const llm::ModelDescription& description) {
   return given != 0 ? given : std::min<size_t>(description.max_context, 8192);
 }

@@ -65,6 +65,8 @@ void check_kv_layers(const std::string& kv, const std::vector<std::string>& laye
 void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers, const llm::Model& model);
 // "f16 (0,29=f32)", as results name it.
 std::string kv_text(const std::string& kv, const std::vector<std::string>& layers);
+// --ctx as a number of tokens, at most llm::kMaxContext. Throws UsageError.
+size_t parse_context(const std::string& text, size_t least);
 // --ctx (0: not given) where all of the model's is too much: then at most 8192.
 size_t context_or_default(size_t given, const llm::ModelDescription& description);
 void note_long_context(size_t context, const llm::ModelDescription& description);

@@ -32,6 +32,10 @@ struct GenerateOptions {
   std::optional<uint64_t> first_draw;
 };
 
+// What keeps a prompt of `tokens` tokens out of a context of `context` in which an answer, if one is asked for, needs a token
+// at least: "the prompt has 40 tokens, the context of 32 has to hold the answer too"; empty if nothing does.
+std::string prompt_refusal(size_t tokens, size_t context, bool answers = true);
+
 enum class FinishReason { kStop, kLength, kCancelled };
 const char* finish_reason_name(FinishReason reason);  // "stop", "length", "cancelled"
 

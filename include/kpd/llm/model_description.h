@@ -57,10 +57,12 @@ struct LayerDescription {
   size_t attended_width() const { return n_heads * value_dim; }
 };
 
+inline constexpr size_t kMaxContext = size_t{1} << 30;
+
 struct ModelDescription {
   std::string family;  // "llama", "qwen2", ...
   size_t d_model = 0, n_vocabulary = 0;
-  size_t max_context = 0;
+  size_t max_context = 0;  // at most kMaxContext
   float norm_eps = 1e-5f;
   bool text_half = false;      // of a model for images too, whose other tensors stand beside
   bool norm_plus_one = false;  // the stored norm weight w means 1 + w

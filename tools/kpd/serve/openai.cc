@@ -57,13 +57,9 @@ class Answering {
                          " completions fit in the queue"),
                      "prompt");
     }
-    const size_t room = query_.max_tokens.value_or(1) > 0 ? 1 : 0, context = service_.scheduler.context();
-    for (const Prompt& prompt : prompts_) {
-      if (prompt.tokens.size() + room <= context) continue;
-      throw ApiError(
-          400, str("the prompt has ", prompt.tokens.size(), " tokens, the context of ", context, " has to hold the answer too"),
-          query_.chat ? "messages" : "prompt", "context_length_exceeded");
-    }
+    const size_t context = service_.scheduler.context();
+    for (const Prompt& prompt : prompts_)
+      check_prompt_fits(prompt.tokens.size(), context, query_.max_tokens.value_or(1) > 0, query_.chat ? "messages" : "prompt");
     uint64_t seed = query_.has_seed || query_.sampling.temperature == 0 ? query_.sampling.seed : os_entropy();
     for (const Prompt& prompt : prompts_) {
       for (size_t i = 0; i < query_.n; ++i) {

@@ -343,6 +343,11 @@ std::vector<text::TokenId> read_tokens(const nlohmann::json& list, const std::st
   return tokens;
 }
 
+void check_prompt_fits(size_t tokens, size_t context, bool answers, const char* param) {
+  const std::string refusal = llm::prompt_refusal(tokens, context, answers);
+  if (!refusal.empty()) throw ApiError(400, refusal, param, "context_length_exceeded");
+}
+
 void check_text_fits(size_t bytes, size_t context, const char* what, const char* param) {
   if (bytes / kMaxBytesPerToken <= context) return;
   throw ApiError(400, str(what, " ", bytes, " bytes, the context is ", context, " tokens"), param, "context_length_exceeded");
@@ -355,9 +360,7 @@ std::vector<Prompt> read_prompts(const nlohmann::json& body, const text::Tokeniz
   std::vector<Prompt> prompts;
   const auto add = [&](const nlohmann::json& prompt) {
     if (prompt.is_array()) {
-      if (prompt.size() > context)
-        throw ApiError(400, str("the prompt has ", prompt.size(), " tokens, the context is ", context), "prompt",
-                       "context_length_exceeded");
+      check_prompt_fits(prompt.size(), context, false, "prompt");
       std::vector<text::TokenId> tokens = read_tokens(prompt, "prompt", tokenizer.vocabulary_size());
       std::string text = tokenizer.decode(tokens, false);
       prompts.push_back({std::move(tokens), std::move(text), 0});

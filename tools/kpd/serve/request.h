@@ -63,6 +63,8 @@ struct Prompt {
 };
 // A token stands for no more bytes of text than this, in any vocabulary that people use.
 inline constexpr size_t kMaxBytesPerToken = 256;
+// ApiError 400 for what llm::prompt_refusal says.
+void check_prompt_fits(size_t tokens, size_t context, bool answers, const char* param);
 // A text that cannot fit into a context of so many tokens is not even tokenized: ApiError 400. `what` begins the sentence: "the
 // prompt has".
 void check_text_fits(size_t bytes, size_t context, const char* what, const char* param);
