@@ -16,6 +16,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "files.h"
+#include "kpd/base/block_type.h"
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/io/weights.h"
@@ -35,8 +36,8 @@ struct PlanArgs {
   std::string model, params, ctx, batch, memory, system;
 };
 
-constexpr std::array<const char*, 2> kCaches = {"f32", "f16"};
-constexpr double kSystemBytes = 1e9;  // of a machine or an accelerator about which nothing else is known
+constexpr std::string_view kCache = "f16";  // of the columns that count weights and cache together
+constexpr double kSystemBytes = 1e9;        // of a machine or an accelerator about which nothing else is known
 
 struct Subject {
   std::string name;
@@ -181,7 +182,7 @@ Subject read_subject(const PlanArgs& args) {
 
 // What kpd's cache holds of one sequence of ctx tokens when it is full. `windows`: what would be needed of it, if layers with a
 // sliding window kept that alone.
-double cache_bytes(const llm::ModelDescription& d, const char* kv, uint64_t ctx, bool windows = false) {
+double cache_bytes(const llm::ModelDescription& d, std::string_view kv, uint64_t ctx, bool windows = false) {
   double bytes = 0;
   for (const size_t i : llm::layers_of_cache(d)) {
     const llm::LayerDescription& described = d.layers[i];
@@ -220,10 +221,13 @@ struct Row {
 double bytes_in(std::string_view mix, const Subject& subject) {
   const auto values = static_cast<double>(subject.shape.matrix_values() + subject.shape.other_values);
   if (subject.description) return static_cast<double>(mix_bytes(mix, subject.shape));
-  const double bits = mix == "F32"                    ? 32
-                      : mix == "F16" || mix == "BF16" ? 16
-                                                      : 8 * static_cast<double>(mix_bytes(mix, subject.shape)) / values;
-  return subject.parameters * bits / 8;
+  // Plain floats are as wide in every matrix and everywhere else.
+  const auto types = block_types();
+  const auto plain = std::find_if(types.begin(), types.end(),
+                                  [&](const BlockTypeInfo& type) { return type.block_values == 1 && type.name == mix; });
+  const double bytes = plain != types.end() ? static_cast<double>(plain->block_bytes)
+                                            : static_cast<double>(mix_bytes(mix, subject.shape)) / values;
+  return subject.parameters * bytes;
 }
 
 std::vector<Row> weight_rows(const Subject& subject, double cache, const Memory& memory) {
@@ -267,7 +271,7 @@ nlohmann::ordered_json to_json(const Subject& subject, const std::vector<Row>& r
   }
   object["caches"] = nlohmann::ordered_json::array();
   if (!subject.description) return object;
-  for (const char* kv : kCaches) {
+  for (const std::string_view kv : cache::method_names()) {
     const double one = cache_bytes(*subject.description, kv, ctx);
     object["caches"].push_back(
         {{"kv", kv},
@@ -291,10 +295,11 @@ std::string parameters_text(double n) {
 void print_caches(const llm::ModelDescription& d, uint64_t ctx, uint64_t batch) {
   fmt::print("cache of keys and values, {} x {} tokens\n", batch, ctx);
   const auto sequences = static_cast<double>(batch);
-  for (const char* kv : kCaches) fmt::print("  {:<10} {}\n", kv, size_text(cache_bytes(d, kv, ctx) * sequences));
+  for (const std::string_view kv : cache::method_names())
+    fmt::print("  {:<10} {}\n", kv, size_text(cache_bytes(d, kv, ctx) * sequences));
   if (const size_t n = windowed_layers(d); n > 0)
-    fmt::print("  {} of {} layers see a sliding window only; kpd keeps all of them whole (windows alone: {} in f16)\n", n,
-               d.layers.size(), size_text(cache_bytes(d, "f16", ctx, true) * sequences));
+    fmt::print("  {} of {} layers see a sliding window only; kpd keeps all of them whole (windows alone: {} in {})\n", n,
+               d.layers.size(), size_text(cache_bytes(d, kCache, ctx, true) * sequences), kCache);
 }
 
 void print_text(const Subject& subject, const std::vector<Row>& rows, const Memory& memory, uint64_t ctx, uint64_t batch) {
@@ -306,7 +311,8 @@ void print_text(const Subject& subject, const std::vector<Row>& rows, const Memo
   } else {
     fmt::print("the cache is not counted: a number of parameters does not tell it, a config.json does\n");
   }
-  fmt::print("weights{}{}\n", subject.description ? " (the last columns with the f16 cache and the system)" : "",
+  fmt::print("weights{}{}\n",
+             subject.description ? fmt::format(" (the last columns with the {} cache and the system)", kCache) : "",
              *subject.like != 0 ? fmt::format(" (mixes as of {}; the last columns with the system)", subject.like) : "");
   for (const Row& row : rows) {
     const std::string verdict = row.fits           ? "fits"
@@ -321,12 +327,12 @@ int run_plan(PlanArgs& args) {
   if (!args.which.words.empty() || !args.which.named.empty()) args.model = args.which.model();
   if (args.model.empty() == args.params.empty()) usage("give either MODEL (a model or its config.json) or --params N");
   const uint64_t batch = args.batch.empty() ? 1 : parse_count("--batch", args.batch, 1, 1 << 20);
-  const uint64_t given_ctx = args.ctx.empty() ? 0 : parse_count("--ctx", args.ctx, 1, 1 << 30);
+  const uint64_t given_ctx = args.ctx.empty() ? 0 : parse_context(args.ctx, 1);
   Memory memory = args.memory.empty() ? this_machine() : parse_memory(args.memory);
   if (!args.system.empty()) memory.system_bytes = parse_size("--system", args.system, args.system, "");
   const Subject subject = read_subject(args);
   const uint64_t ctx = given_ctx > 0 ? given_ctx : subject.description ? subject.description->max_context : 0;
-  const double cache = subject.description ? cache_bytes(*subject.description, "f16", ctx) * static_cast<double>(batch) : 0.0;
+  const double cache = subject.description ? cache_bytes(*subject.description, kCache, ctx) * static_cast<double>(batch) : 0.0;
   const std::vector<Row> rows = weight_rows(subject, cache, memory);
   if (args.common.json) {
     fmt::print(
