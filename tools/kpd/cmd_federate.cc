@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -50,11 +51,13 @@ struct FederateArgs {
   EngineOptions engine;
 };
 
-void read_count(const char* option, const std::string& text, uint64_t& value, uint64_t min = 1) {
-  if (!text.empty()) value = parse_count(option, text, min, kMaxCount);
+// Numbers whose ranges train::check_options knows.
+void read_count(const char* option, const std::string& text, uint64_t& value) {
+  if (!text.empty()) value = parse_count(option, text, 0, kMaxCount);
 }
-void read_real(const char* option, const std::string& text, double& value, double min, double max) {
-  if (!text.empty()) value = parse_real(option, text, min, max);
+void read_real(const char* option, const std::string& text, double& value) {
+  if (!text.empty())
+    value = parse_real(option, text, std::numeric_limits<double>::lowest(), std::numeric_limits<double>::max());
 }
 
 constexpr std::string_view kTasks[] = {"fashion-cnn", "emnist-cnn", "shakespeare-lstm"};
@@ -98,11 +101,11 @@ train::FederateOptions parse_options(const FederateArgs& args) {
   read_count("--rounds", args.rounds, options.rounds);
   read_count("--clients", args.clients, options.clients);
   read_count("--examples-per-client", args.examples_per_client, options.examples_per_client);
-  read_real("--alpha", args.alpha, options.alpha, 1e-3, 1e6);
+  read_real("--alpha", args.alpha, options.alpha);
   read_count("--clients-per-round", args.clients_per_round, options.clients_per_round);
   read_count("--local-epochs", args.local_epochs, options.local_epochs);
   read_count("--batch", args.batch, options.batch);
-  read_real("--client-lr", args.client_lr, options.client_lr, 0, 1e6);
+  read_real("--client-lr", args.client_lr, options.client_lr);
   options.server = static_cast<train::Server>(parse_choice("--server", args.server, kServers));
   const bool sgd = options.server == train::Server::kSgd;
   for (const auto& [option, value, of_sgd] :
@@ -111,18 +114,18 @@ train::FederateOptions parse_options(const FederateArgs& args) {
     if (!value->empty() && of_sgd != sgd) usage(option, " belongs to --server ", of_sgd ? "sgd" : "adam");
   }
   if (options.server == train::Server::kSgd) options.server_lr = 1;
-  read_real("--server-lr", args.server_lr, options.server_lr, 0, 1e6);
-  read_real("--server-beta1", args.beta1, options.server_beta1, 0, 0.999999);
-  read_real("--server-beta2", args.beta2, options.server_beta2, 0, 0.999999);
-  read_real("--server-eps", args.eps, options.server_eps, 1e-12, 1e6);
-  read_real("--server-momentum", args.momentum, options.server_momentum, 0, 0.999999);
+  read_real("--server-lr", args.server_lr, options.server_lr);
+  read_real("--server-beta1", args.beta1, options.server_beta1);
+  read_real("--server-beta2", args.beta2, options.server_beta2);
+  read_real("--server-eps", args.eps, options.server_eps);
+  read_real("--server-momentum", args.momentum, options.server_momentum);
   options.sampling = static_cast<train::Sampling>(parse_choice("--sampling", args.sampling, kSamplings));
   // Sampling and weights by size would count sizes twice.
   const std::string weights = options.sampling == train::Sampling::kWeighted ? "uniform" : "examples";  // sizes count once
   options.weights = train::Weights(parse_choice("--weights", args.weights.empty() ? weights : args.weights, kWeights));
   options.error_feedback = args.error_feedback;
-  read_real("--drop", args.drop, options.drop, 0, 1);
-  read_real("--clip", args.clip, options.clip, 1e-30, 1e30);
+  read_real("--drop", args.drop, options.drop);
+  read_real("--clip", args.clip, options.clip);
   options.downlink = args.downlink;
   read_count("--eval-every", args.eval_every, options.eval_every);
   // Ranks on one machine share its processors.
@@ -227,7 +230,7 @@ uint64_t seed_of(const FederateArgs& args) {
 train::ServerOptions server_options(const FederateArgs& args) {
   train::ServerOptions server;
   server.timeout = args.engine.wait();
-  read_real("--max-norm", args.max_norm, server.max_norm, 1e-30, 1e30);
+  if (!args.max_norm.empty()) server.max_norm = parse_real("--max-norm", args.max_norm, 1e-30, 1e30);
   return server;
 }
 
