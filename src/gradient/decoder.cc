@@ -6,6 +6,7 @@
 
 #include "gradient/open_stream.h"
 #include "gradient/peers.h"
+#include "gradient/receiver.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/message.h"
 #include "kpd/gradient/stream_info.h"
@@ -19,12 +20,13 @@ enum class Into { kSet, kAdd, kAddRotated };
 }  // namespace
 
 struct Decoder::Impl {
-  Manifest manifest;
-  RunSecret secret;
-  DecodeOptions options;
-  uint64_t hash = 0;
-  uint64_t elements = 0;
-  CodecCache codecs;
+  Impl(Manifest manifest, RunSecret secret, const DecodeOptions& o)
+      : receiver(std::move(manifest), secret, o.limits),
+        threads(o.threads > 0 ? o.threads : hardware_threads()),
+        scratch(static_cast<size_t>(threads)) {}
+
+  Receiver receiver;
+  int threads;
   OpenStream open;
   std::vector<TensorKeys> keys;  // a unit
   std::vector<Scratch> scratch;
@@ -35,7 +37,6 @@ struct Decoder::Impl {
   std::vector<WireParams> rotated_params;
   std::vector<TensorKeys> rotated_keys;
 
-  StreamInfo header(ByteReader& r, std::span<const uint8_t> stream) const;
   void join_rotated_sum(std::string_view name);
   void open_message(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name);
   double norm2(std::span<const uint8_t> stream, const MessageIds& expected, const std::span<const std::span<float>>* dst,
@@ -50,15 +51,9 @@ struct Decoder::Impl {
   void run_parts(DecodeReport* report, const DecodeOne& decode_one);
 };
 
-StreamInfo Decoder::Impl::header(ByteReader& r, std::span<const uint8_t> stream) const {
-  StreamInfo info = read_header(r, stream, options.limits);
-  check_model(info, hash, manifest.size(), r.name());
-  return info;
-}
-
 // All is checked before anything is kept or added.
 void Decoder::Impl::join_rotated_sum(std::string_view name) {
-  const Units& units = open.units();
+  const Units& units = receiver.units();
   const bool first = rotated_keys.empty();
   for (size_t i = 0; i < units.size(); ++i) {
     const WireParams& p = units[i].params;
@@ -82,13 +77,11 @@ void Decoder::Impl::join_rotated_sum(std::string_view name) {
 
 void Decoder::Impl::open_message(std::span<const uint8_t> stream, const MessageIds& expected, std::string_view name) {
   ByteReader r(stream, name);
-  const StreamInfo info = header(r, stream);
-  check_ids(info.ids, expected, name);
-  open.read(r, stream, manifest, options.limits, codecs);
-  keys.resize(open.units().size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    keys[i] = tensor_keys(secret, hash, info.ids, open.units()[i].tensor, open.units()[i].params);
-  }
+  receiver.accept(read_header(r, stream, receiver.limits()), expected, name);
+  receiver.read_units(r, stream.subspan(r.offset()));
+  open.read(r, stream, receiver.units(), receiver.limits());
+  keys.resize(receiver.units().size());
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = receiver.keys(receiver.units()[i]);
 }
 
 double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& expected,
@@ -98,7 +91,7 @@ double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& e
   norms2.assign(parts.size(), 0.0);
   const auto one = [&](size_t i, int worker) {
     const Part& part = parts[i];
-    const Unit& unit = open.units()[part.unit];
+    const Unit& unit = receiver.units()[part.unit];
     if (dst != nullptr && unit.params.method == kExactId && (*dst)[unit.tensor].empty()) return;
     try {
       norms2[i] = unit.codec->decoded_norm2(part.bytes, part.shape, keys[part.unit], scratch[static_cast<size_t>(worker)]);
@@ -106,7 +99,7 @@ double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& e
       throw_in_part(e, unit, part.bytes, stream, name);
     }
   };
-  parallel_for(parts.size(), options.threads, std::cref(one));
+  parallel_for(parts.size(), threads, std::cref(one));
   double sum = 0;
   for (const double n : norms2) sum += n;
   return sum;
@@ -114,14 +107,14 @@ double Decoder::Impl::norm2(std::span<const uint8_t> stream, const MessageIds& e
 
 uint64_t Decoder::Impl::decode_part(const Part& part, std::span<const uint8_t> stream, std::string_view name, float weight,
                                     Into into, std::span<const std::span<float>> dst, Scratch& s) const {
-  const Unit& unit = open.units()[part.unit];
+  const Unit& unit = receiver.units()[part.unit];
   try {
     if (into == Into::kAddRotated && (unit.params.flags & kFlagDither) != 0) {
       unit.codec->decode_rotated(part.bytes, part.shape, keys[part.unit], weight,
                                  dst[unit.tensor].subspan(part.shape.first_element, part.shape.elements), s);
       return 0;
     }
-    return decode_into(open.units(), unit, part.shape, part.bytes, keys[part.unit], weight, into != Into::kSet, dst, s);
+    return decode_into(receiver.units(), unit, part.shape, part.bytes, keys[part.unit], weight, into != Into::kSet, dst, s);
   } catch (const Error& e) {
     throw_in_part(e, unit, part.bytes, stream, name);
   }
@@ -129,8 +122,7 @@ uint64_t Decoder::Impl::decode_part(const Part& part, std::span<const uint8_t> s
 
 void Decoder::Impl::run(std::span<const uint8_t> stream, const MessageIds& expected, float weight, Into into,
                         std::span<const std::span<float>> dst, DecodeReport* report, std::string_view name) {
-  check_destinations(manifest, dst);
-  check_weight(weight);
+  receiver.check_target(dst, weight);
   open_message(stream, expected, name);
   if (into == Into::kAddRotated) join_rotated_sum(name);
   run_parts(report, [&](const Part& part, Scratch& s) { return decode_part(part, stream, name, weight, into, dst, s); });
@@ -144,15 +136,15 @@ void Decoder::Impl::run_parts(DecodeReport* report, const DecodeOne& decode_one)
   const auto one = [&](size_t i, int worker) {
     saturated[static_cast<size_t>(worker)] += decode_one(open.parts()[i], scratch[static_cast<size_t>(worker)]);
   };
-  parallel_for(open.parts().size(), options.threads, std::cref(one));
+  parallel_for(open.parts().size(), threads, std::cref(one));
   if (report == nullptr) return;
-  *report = {elements, 0};
+  *report = {receiver.elements(), 0};
   for (const uint64_t s : saturated) report->saturated += s;
 }
 
 uint64_t Decoder::Impl::add_part_bf16(const Part& part, std::span<const uint8_t> stream, std::string_view name, float weight,
                                       std::span<const BFloat16Span> acc, Scratch& s) const {
-  const Unit& unit = open.units()[part.unit];
+  const Unit& unit = receiver.units()[part.unit];
   // A codec's own scratch does not hold a segment that becomes its caller's.
   if (s.input.size() < part.shape.elements) s.input.resize(part.shape.elements);
   const std::span<float> values(s.input.data(), part.shape.elements);
@@ -162,7 +154,7 @@ uint64_t Decoder::Impl::add_part_bf16(const Part& part, std::span<const uint8_t>
   } catch (const Error& e) {
     throw_in_part(e, unit, part.bytes, stream, name);
   }
-  open.units().for_each_piece(unit, part.shape, [&](uint32_t tensor, uint64_t first, uint64_t from, uint64_t n) {
+  receiver.units().for_each_piece(unit, part.shape, [&](uint32_t tensor, uint64_t first, uint64_t from, uint64_t n) {
     if (acc[tensor].count == 0) return;  // of an exact type
     uint16_t* const out = acc[tensor].data + first;
     for (uint64_t i = 0; i < n; ++i) {
@@ -176,22 +168,17 @@ uint64_t Decoder::Impl::add_part_bf16(const Part& part, std::span<const uint8_t>
   return saturated_values;
 }
 
-Decoder::Decoder(Manifest manifest, RunSecret secret, DecodeOptions options) : impl_(std::make_unique<Impl>()) {
-  impl_->manifest = std::move(manifest);
-  impl_->secret = secret;
-  impl_->options = options;
-  if (impl_->options.threads <= 0) impl_->options.threads = hardware_threads();
-  impl_->hash = manifest_hash(impl_->manifest);
-  for (const TensorInfo& t : impl_->manifest) impl_->elements += t.count();
-  impl_->scratch.resize(static_cast<size_t>(impl_->options.threads));
-}
+Decoder::Decoder(Manifest manifest, RunSecret secret, DecodeOptions options)
+    : impl_(std::make_unique<Impl>(std::move(manifest), secret, options)) {}
 Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
 MessageIds Decoder::peek(std::span<const uint8_t> message, std::string_view name) const {
   ByteReader r(message, name);
-  return impl_->header(r, message).ids;
+  const StreamInfo info = read_header(r, message, impl_->receiver.limits());
+  impl_->receiver.check_header(info, name);
+  return info.ids;
 }
 
 double Decoder::norm(std::span<const uint8_t> message, const MessageIds& expected, std::string_view name) {
@@ -200,7 +187,7 @@ double Decoder::norm(std::span<const uint8_t> message, const MessageIds& expecte
 
 double Decoder::norm(std::span<const uint8_t> message, const MessageIds& expected, std::span<const std::span<float>> dst,
                      std::string_view name) {
-  check_destinations(impl_->manifest, dst);
+  impl_->receiver.check_target(dst);
   return std::sqrt(impl_->norm2(message, expected, &dst, name));
 }
 
@@ -217,13 +204,13 @@ void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& exp
 void Decoder::decode_add(std::span<const uint8_t> message, const MessageIds& expected, float weight,
                          std::span<const BFloat16Span> acc, DecodeReport* report, std::string_view name) {
   Impl& m = *impl_;
-  if (acc.size() != m.manifest.size())
-    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", m.manifest.size(),
-         " tensors");
+  const Manifest& manifest = m.receiver.manifest();
+  if (acc.size() != manifest.size())
+    fail(ErrorCode::kInvalidArgument, "decode: ", acc.size(), " destinations, the manifest has ", manifest.size(), " tensors");
   for (size_t i = 0; i < acc.size(); ++i) {
-    if (acc[i].count == m.manifest[i].count() || (acc[i].count == 0 && dtype_is_exact(m.manifest[i].dtype))) continue;
-    fail(ErrorCode::kInvalidArgument, "decode: destination of '", m.manifest[i].name, "' has ", acc[i].count,
-         " elements, expected ", m.manifest[i].count());
+    if (acc[i].count == manifest[i].count() || (acc[i].count == 0 && dtype_is_exact(manifest[i].dtype))) continue;
+    fail(ErrorCode::kInvalidArgument, "decode: destination of '", manifest[i].name, "' has ", acc[i].count,
+         " elements, expected ", manifest[i].count());
   }
   check_weight(weight);
   m.open_message(message, expected, name);
@@ -237,15 +224,15 @@ void Decoder::decode_rotated_add(std::span<const uint8_t> message, const Message
 
 void Decoder::finish_rotated(std::span<const std::span<float>> acc) {
   Impl& m = *impl_;
-  check_destinations(m.manifest, acc);
+  m.receiver.check_target(acc);
   // Nothing that is summed in rotated form is joined, so unit i is tensor i.
   for (size_t i = 0; i < m.rotated_keys.size(); ++i) {
     const WireParams& p = m.rotated_params[i];
     if ((p.flags & kFlagDither) == 0) continue;
     const uint32_t block = 1u << p.log2_block;
     const uint64_t count = acc[i].size();
-    const std::shared_ptr<const SegmentCodec> codec = m.codecs.get(p);
-    parallel_for(segment_count(count, block), m.options.threads, [&](size_t s, int worker) {
+    const std::shared_ptr<const SegmentCodec> codec = m.receiver.codecs().get(p);
+    parallel_for(segment_count(count, block), m.threads, [&](size_t s, int worker) {
       const SegmentShape shape = segment_shape(count, block, s);
       codec->finish_rotated(shape, m.rotated_keys[i], acc[i].subspan(shape.first_element, shape.elements),
                             m.scratch[static_cast<size_t>(worker)]);
@@ -262,9 +249,9 @@ void Decoder::drop_rotated() {
 std::span<const uint8_t> Decoder::exact_bytes(std::span<const uint8_t> message, const MessageIds& expected, size_t index,
                                               std::string_view name) {
   Impl& m = *impl_;
-  check_exact(m.manifest, index);
+  check_exact(m.receiver.manifest(), index);
   m.open_message(message, expected, name);
-  return m.open.bytes_of(m.open.units().unit_of(index), message);
+  return m.open.bytes_of(m.receiver.units().unit_of(index), message);
 }
 
 }  // namespace kpd::gradient

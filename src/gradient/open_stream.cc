@@ -1,34 +1,17 @@
 // gradient: see open_stream.h.
 #include "gradient/open_stream.h"
 
-#include <algorithm>
-
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {
 
-void OpenStream::read(ByteReader& r, std::span<const uint8_t> stream, const Manifest& manifest, const Limits& limits,
-                      CodecCache& codecs) {
-  const uint64_t table_at = r.offset();
-  const std::span<const uint8_t> rest = stream.subspan(table_at);
-  // A table tells its own end, so one that begins with all of the last one's bytes is the last one.
-  const bool known = !table_bytes_.empty() && rest.size() >= table_bytes_.size() &&
-                     std::equal(table_bytes_.begin(), table_bytes_.end(), rest.begin());
-  if (known) {
-    r.skip(table_bytes_.size(), "codec table");
-  } else {
-    table_bytes_.clear();
-    codecs.begin_message();
-    read_codec_table(r, manifest.size(), table_);
-    build_units(r, table_at, manifest, table_, codecs, units_);
-    table_bytes_.assign(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(r.offset() - table_at));
-  }
+void OpenStream::read(ByteReader& r, std::span<const uint8_t> stream, const Units& units, const Limits& limits) {
   parts_.clear();
   offsets_.clear();
-  for (uint32_t u = 0; u < units_.size(); ++u) {
+  for (uint32_t u = 0; u < units.size(); ++u) {
     offsets_.push_back(r.offset());
-    find_segments(r, units_[u], limits, spans_);
-    for (size_t s = 0; s < spans_.size(); ++s) parts_.push_back({u, units_[u].segment(s), spans_[s]});
+    find_segments(r, units[u], limits, spans_);
+    for (size_t s = 0; s < spans_.size(); ++s) parts_.push_back({u, units[u].segment(s), spans_[s]});
   }
   offsets_.push_back(r.offset());
   if (r.remaining() != kChecksumBytes) {

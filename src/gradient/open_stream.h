@@ -1,4 +1,4 @@
-// gradient: a stream's units and where their segments lie, found and checked before anything is decoded. Private.
+// gradient: where the segments of a whole stream lie, found and checked before anything is decoded. Private.
 #pragma once
 
 #include <span>
@@ -19,11 +19,9 @@ struct Part {
 
 class OpenStream {
  public:
-  // From the codec table up to the checksum, for a stream of the tensors of `manifest`. A table that equals that of the last
-  // stream is not looked at again, so a steady flow of messages of one manifest (which must stay the same) allocates nothing.
-  void read(ByteReader& r, std::span<const uint8_t> stream, const Manifest& manifest, const Limits& limits, CodecCache& codecs);
-  const CodecTable& table() const { return table_; }
-  const Units& units() const { return units_; }
+  // From behind the codec table, which `units` are of, up to the checksum. Allocates nothing once it has seen a stream as
+  // large.
+  void read(ByteReader& r, std::span<const uint8_t> stream, const Units& units, const Limits& limits);
   const std::vector<Part>& parts() const { return parts_; }  // in stream order
   // The bytes of a unit: segments and the lengths before them.
   std::span<const uint8_t> bytes_of(size_t unit, std::span<const uint8_t> stream) const {
@@ -32,9 +30,6 @@ class OpenStream {
   uint64_t offset_of(size_t unit) const { return offsets_[unit]; }
 
  private:
-  CodecTable table_;
-  std::vector<uint8_t> table_bytes_;  // as they were; empty: none was right
-  Units units_;
   std::vector<Part> parts_;
   std::vector<std::span<const uint8_t>> spans_;
   std::vector<uint64_t> offsets_;  // of every unit, and of the checksum

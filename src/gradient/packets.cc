@@ -7,6 +7,7 @@
 #include "gradient/eden_slices.h"
 #include "gradient/open_stream.h"
 #include "gradient/peers.h"
+#include "gradient/receiver.h"
 #include "kpd/base/crc32.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/decoder.h"
@@ -153,11 +154,11 @@ std::string to_text(const LostGroup& group, const Manifest& manifest) {
 }
 
 struct PacketDecoder::Impl {
-  Manifest manifest;
-  RunSecret secret;
-  DecodeOptions options;
-  uint64_t hash = 0;
-  CodecCache codecs;
+  Impl(Manifest manifest, RunSecret secret, const DecodeOptions& o)
+      : receiver(std::move(manifest), secret, o.limits), threads(o.threads > 0 ? o.threads : hardware_threads()) {}
+
+  Receiver receiver;
+  int threads;
 
   // Of group i: where it lies and its scale words; its codes are code_groups[i].
   struct Group {
@@ -165,14 +166,11 @@ struct PacketDecoder::Impl {
     SegmentShape shape;
     std::span<const uint8_t> words;
   };
-  CodecTable table;
-  Units units;
   std::vector<TensorKeys> keys;                              // a unit
   std::vector<std::vector<std::span<const uint8_t>>> whole;  // of units that travel in the control part
   std::vector<Group> groups;
   std::vector<CodeGroup> code_groups;
   uint64_t total_codes = 0;
-  MessageIds ids;
   std::vector<uint8_t> arrived;  // by class
 
   uint32_t read_control(std::span<const uint8_t> control, const MessageIds& expected, std::string_view name);
@@ -185,9 +183,9 @@ struct PacketDecoder::Impl {
 };
 
 void PacketDecoder::Impl::read_unit(ByteReader& r, uint32_t index) {
-  const Unit& unit = units[index];
+  const Unit& unit = receiver.units()[index];
   check_packetizable(r, unit);
-  if (travels_whole(unit.params)) return find_segments(r, unit, options.limits, whole[index]);
+  if (travels_whole(unit.params)) return find_segments(r, unit, receiver.limits(), whole[index]);
   const uint64_t n = unit.segments();
   for (uint64_t s = 0; s < n; ++s) {
     Group g{index, unit.segment(s), {}};
@@ -204,20 +202,17 @@ void PacketDecoder::Impl::read_unit(ByteReader& r, uint32_t index) {
 uint32_t PacketDecoder::Impl::read_control(std::span<const uint8_t> control, const MessageIds& expected,
                                            std::string_view name) {
   ByteReader r(control, name);
-  const StreamInfo info = read_header(r, control, options.limits, true);
-  check_model(info, hash, manifest.size(), name);
-  check_ids(info.ids, expected, name);
-  ids = info.ids;
-  codecs.begin_message();
-  read_codec_table(r, manifest.size(), table);
-  build_units(r, info.header_bytes, manifest, table, codecs, units);
+  const StreamInfo info = read_header(r, control, receiver.limits(), true);
+  receiver.accept(info, expected, name);
+  receiver.read_units(r, control.subspan(r.offset()));
+  const Units& units = receiver.units();
   keys.clear();
   whole.assign(units.size(), {});
   groups.clear();
   code_groups.clear();
   total_codes = 0;
   for (uint32_t i = 0; i < units.size(); ++i) {
-    keys.push_back(tensor_keys(secret, hash, ids, units[i].tensor, units[i].params));
+    keys.push_back(receiver.keys(units[i]));
     read_unit(r, i);
   }
   const uint64_t at = r.offset();
@@ -256,10 +251,10 @@ ArrivedCodes PacketDecoder::Impl::read_packets(std::span<const std::span<const u
       arrivals.push_back({index, p.subspan(kPacketHead, p.size() - kPacketOverheadBytes)});
     }
   }
-  const std::vector<uint32_t> classes = packet_classes(secret, hash, ids, count);
+  const std::vector<uint32_t> classes = packet_classes(receiver.secret(), receiver.hash(), receiver.ids(), count);
   ArrivedCodes codes{std::vector<CodeList>(arrivals.size()), std::vector<uint32_t>(count)};
   std::vector<uint8_t> good(arrivals.size());
-  parallel_for(arrivals.size(), options.threads, [&](size_t i, int) {
+  parallel_for(arrivals.size(), threads, [&](size_t i, int) {
     try {
       codes.lists[i] = read_payload(code_groups, total_codes, count, classes[arrivals[i].index], arrivals[i].payload);
       good[i] = 1;
@@ -294,7 +289,7 @@ uint64_t PacketDecoder::Impl::decode_group(size_t index, const ArrivedCodes& pac
   const SliceMask mask{static_cast<uint32_t>(arrived.size()), arrived.data(), first, scale};
   SegmentShape shape = g.shape;
   shape.received = &mask;
-  return decode_into(units, units[g.unit], shape, segment, keys[g.unit], weight, true, acc, scratch);
+  return decode_into(receiver.units(), receiver.units()[g.unit], shape, segment, keys[g.unit], weight, true, acc, scratch);
 }
 
 void PacketDecoder::Impl::find_lost(uint32_t count, PacketReport& report) const {
@@ -304,19 +299,15 @@ void PacketDecoder::Impl::find_lost(uint32_t count, PacketReport& report) const 
     for (uint64_t n = g.first; lost && n < g.first + std::min<uint64_t>(g.count, count); ++n) lost = arrived[n % count] == 0;
     if (!lost) continue;
     const Group& where = groups[i];
-    units.for_each_piece(units[where.unit], where.shape, [&](uint32_t tensor, uint64_t first, uint64_t, uint64_t n) {
-      report.lost_groups.push_back({tensor, first, n});
-    });
+    receiver.units().for_each_piece(receiver.units()[where.unit], where.shape,
+                                    [&](uint32_t tensor, uint64_t first, uint64_t, uint64_t n) {
+                                      report.lost_groups.push_back({tensor, first, n});
+                                    });
   }
 }
 
-PacketDecoder::PacketDecoder(Manifest manifest, RunSecret secret, DecodeOptions options) : impl_(std::make_unique<Impl>()) {
-  impl_->manifest = std::move(manifest);
-  impl_->secret = secret;
-  impl_->options = options;
-  if (impl_->options.threads <= 0) impl_->options.threads = hardware_threads();
-  impl_->hash = manifest_hash(impl_->manifest);
-}
+PacketDecoder::PacketDecoder(Manifest manifest, RunSecret secret, DecodeOptions options)
+    : impl_(std::make_unique<Impl>(std::move(manifest), secret, options)) {}
 PacketDecoder::~PacketDecoder() = default;
 PacketDecoder::PacketDecoder(PacketDecoder&&) noexcept = default;
 PacketDecoder& PacketDecoder::operator=(PacketDecoder&&) noexcept = default;
@@ -325,8 +316,7 @@ bool PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
                                const MessageIds& expected, float weight, std::span<const std::span<float>> acc,
                                PacketReport* report, std::string_view name) {
   Impl& m = *impl_;
-  check_destinations(m.manifest, acc);
-  check_weight(weight);
+  m.receiver.check_target(acc, weight);
   PacketReport result;
   const uint32_t count = m.read_control(control, expected, name);
   result.expected = count;
@@ -336,7 +326,7 @@ bool PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
   if (!result.lost) {
     m.find_lost(count, result);
     const double scale = count > 0 ? static_cast<double>(count) / static_cast<double>(result.received) : 1;
-    const int threads = m.options.threads;
+    const int threads = m.threads;
     std::vector<Scratch> scratch(static_cast<size_t>(threads));
     std::vector<uint64_t> saturated(static_cast<size_t>(threads));
     parallel_for(m.groups.size(), threads, [&](size_t i, int worker) {
@@ -344,9 +334,10 @@ bool PacketDecoder::decode_add(std::span<const uint8_t> control, std::span<const
       saturated[w] += m.decode_group(i, codes, scale, weight, acc, scratch[w]);
     });
     for (const uint64_t s : saturated) result.saturated += s;
+    const Units& units = m.receiver.units();
     for (size_t u = 0; u < m.whole.size(); ++u) {
       for (size_t s = 0; s < m.whole[u].size(); ++s) {
-        decode_into(m.units, m.units[u], m.units[u].segment(s), m.whole[u][s], m.keys[u], weight, true, acc, scratch[0]);
+        decode_into(units, units[u], units[u].segment(s), m.whole[u][s], m.keys[u], weight, true, acc, scratch[0]);
       }
     }
   }

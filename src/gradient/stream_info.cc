@@ -2,6 +2,7 @@
 #include "kpd/gradient/stream_info.h"
 
 #include "gradient/open_stream.h"
+#include "gradient/receiver.h"
 #include "kpd/base/error.h"
 
 namespace kpd::gradient {
@@ -19,8 +20,7 @@ void check_elements(const ByteReader& r, uint64_t at, const Manifest& manifest, 
   }
 }
 
-void describe(const OpenStream& open, std::span<const uint8_t> stream, StreamInfo& info) {
-  const Units& units = open.units();
+void describe(const Units& units, const OpenStream& open, std::span<const uint8_t> stream, StreamInfo& info) {
   for (size_t u = 0; u < units.size(); ++u) {
     const Unit& unit = units[u];
     info.units.push_back(
@@ -66,11 +66,13 @@ StreamInfo read_stream_info(std::span<const uint8_t> stream, std::string_view na
   }
   check_elements(r, table_at, info.manifest, limits);
   CodecCache codecs;
+  UnitTable table;
+  table.read(r, stream.subspan(table_at), info.manifest, codecs);
   OpenStream open;
-  open.read(r, stream, info.manifest, limits, codecs);
-  info.codecs = open.table().codecs;
-  info.runs = open.table().runs;
-  describe(open, stream, info);
+  open.read(r, stream, table.units(), limits);
+  info.codecs = table.table().codecs;
+  info.runs = table.table().runs;
+  describe(table.units(), open, stream, info);
   return info;
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gradient/stream_format.h"
+#include "gradient/receiver.h"
 #include "kpd/base/crc32.h"
 #include "kpd/gradient/stream_info.h"
 
@@ -18,14 +18,9 @@ inline constexpr uint64_t kHeaderStartBytes = 24;
 struct StreamDecoder::Impl {
   enum Stage { kIdle, kHeader, kTable, kLength, kSegment, kChecksum, kDone };
 
-  Manifest manifest;
-  RunSecret secret;
-  Limits limits;
-  uint64_t hash = 0;
-  CodecCache codecs;
-  CodecTable table;
-  std::vector<uint8_t> table_bytes;  // of the last message; its units are those of `units`
-  Units units;
+  Impl(Manifest manifest, RunSecret secret, const Limits& limits) : receiver(std::move(manifest), secret, limits) {}
+
+  Receiver receiver;
   Scratch scratch;
 
   Stage stage = kIdle;
@@ -41,7 +36,6 @@ struct StreamDecoder::Impl {
   size_t unit = 0;
   uint64_t segment = 0;
   TensorKeys keys;
-  MessageIds ids;
 
   bool part_goes_on = false;
 
@@ -66,15 +60,13 @@ struct StreamDecoder::Impl {
 
 void StreamDecoder::Impl::take_header(std::span<const uint8_t> part) {
   ByteReader r(part, "message");
-  StreamInfo info = read_header_start(r, limits, false);
+  StreamInfo info = read_header_start(r, receiver.limits(), false);
   if (info.is_file) fail(ErrorCode::kMismatch, "message: this is a file, expected a message");
   if (part.size() < info.header_bytes) {
     return go_on(info.header_bytes);
   }
-  read_header_rest(r, limits, info);
-  check_model(info, hash, manifest.size(), "message");
-  check_ids(info.ids, expected, "message");
-  ids = info.ids;
+  read_header_rest(r, receiver.limits(), info);
+  receiver.accept(info, expected, "message");
   announced_bytes = info.total_bytes;
   covered = run_at = 0;
   expect(kTable, 2);
@@ -83,14 +75,15 @@ void StreamDecoder::Impl::take_header(std::span<const uint8_t> part) {
 // Whether the codec table is complete, or so wrong that reading it will say so; else it goes on for as far as is sure.
 bool StreamDecoder::Impl::table_is_complete(std::span<const uint8_t> part) {
   const uint32_t n = load_u16(part.data());
+  const size_t tensors = receiver.manifest().size();
   const uint64_t records = 2 + kRecordBytes * n;
-  if (n > kMaxTableCodecs || n > manifest.size()) return true;
+  if (n > kMaxTableCodecs || n > tensors) return true;
   if (part.size() < records) {
     go_on(records);
     return false;
   }
   run_at = std::max(run_at, records);
-  while (covered < manifest.size()) {
+  while (covered < tensors) {
     uint64_t run = 0, at = run_at + 1;
     bool ends = false;
     for (int shift = 0; at < part.size() && shift < 63 && !ends; shift += 7, ++at) {
@@ -102,7 +95,7 @@ bool StreamDecoder::Impl::table_is_complete(std::span<const uint8_t> part) {
       go_on(std::max<uint64_t>(run_at + 2, part.size() + 1));
       return false;
     }
-    if (run == 0 || run > manifest.size() - covered) return true;
+    if (run == 0 || run > tensors - covered) return true;
     covered += run;
     run_at = at;
   }
@@ -111,27 +104,22 @@ bool StreamDecoder::Impl::table_is_complete(std::span<const uint8_t> part) {
 
 void StreamDecoder::Impl::take_table(std::span<const uint8_t> part) {
   if (!table_is_complete(part)) return;
-  if (table_bytes.empty() || !std::equal(part.begin(), part.end(), table_bytes.begin(), table_bytes.end())) {
-    table_bytes.clear();
-    codecs.begin_message();
-    ByteReader r(part, "message", offset);
-    read_codec_table(r, manifest.size(), table);
-    build_units(r, 0, manifest, table, codecs, units);
-    table_bytes.assign(part.begin(), part.end());
-  }
+  ByteReader r(part, "message", offset);
+  receiver.read_units(r, part);
   unit = 0;
   segment = 0;
   next_segment();
 }
 
 void StreamDecoder::Impl::next_segment() {
+  const Units& units = receiver.units();
   while (unit < units.size() && segment == units[unit].segments()) {
     ++unit;
     segment = 0;
   }
   if (unit == units.size()) return expect(kChecksum, kChecksumBytes);
   const Unit& u = units[unit];
-  if (segment == 0) keys = tensor_keys(secret, hash, ids, u.tensor, u.params);
+  if (segment == 0) keys = receiver.keys(u);
   const SegmentShape shape = u.segment(segment);
   if (!u.codec->fixed_size()) return expect(kLength, 4);
   const uint64_t head = u.codec->head_bytes(shape);
@@ -139,21 +127,21 @@ void StreamDecoder::Impl::next_segment() {
 }
 
 void StreamDecoder::Impl::take_length(std::span<const uint8_t> part) {
-  const Unit& u = units[unit];
+  const Unit& u = receiver.units()[unit];
   ByteReader r(part, "message", offset);
-  expect(kSegment, read_segment_bytes(r, u.params, *u.codec, u.segment(segment), limits));
+  expect(kSegment, read_segment_bytes(r, u.params, *u.codec, u.segment(segment), receiver.limits()));
 }
 
 void StreamDecoder::Impl::take_segment(std::span<const uint8_t> part) {
-  const Unit& u = units[unit];
+  const Unit& u = receiver.units()[unit];
   const SegmentShape shape = u.segment(segment);
   if (u.codec->fixed_size()) {
     ByteReader r(part, "message", offset);
-    const uint64_t bytes = read_segment_bytes(r, u.params, *u.codec, shape, limits);
+    const uint64_t bytes = read_segment_bytes(r, u.params, *u.codec, shape, receiver.limits());
     if (bytes > part.size()) return go_on(bytes);  // this was its head
   }
   try {
-    decode_into(units, u, shape, part, keys, weight, true, acc, scratch);
+    decode_into(receiver.units(), u, shape, part, keys, weight, true, acc, scratch);
   } catch (const Error& e) {
     throw Error(e.code(), str("message: tensor ", u.tensor, ", segment at byte ", offset, ": ", e.what()));
   }
@@ -189,21 +177,15 @@ void StreamDecoder::Impl::take(std::span<const uint8_t> part) {
   }
 }
 
-StreamDecoder::StreamDecoder(Manifest manifest, RunSecret secret, Limits limits) : impl_(std::make_unique<Impl>()) {
-  impl_->manifest = std::move(manifest);
-  impl_->secret = secret;
-  impl_->limits = limits;
-  impl_->hash = manifest_hash(impl_->manifest);
-}
+StreamDecoder::StreamDecoder(Manifest manifest, RunSecret secret, Limits limits)
+    : impl_(std::make_unique<Impl>(std::move(manifest), secret, limits)) {}
 StreamDecoder::~StreamDecoder() = default;
 StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 
 void StreamDecoder::begin(const MessageIds& expected, float weight, std::span<const std::span<float>> acc) {
   Impl& m = *impl_;
-  check_destinations(m.manifest, acc);
-  check_weight(weight);
-  m.codecs.begin_message();
+  m.receiver.check_target(acc, weight);
   m.expected = expected;
   m.weight = weight;
   m.acc.assign(acc.begin(), acc.end());
