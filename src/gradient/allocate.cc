@@ -65,7 +65,7 @@ void allocate_rates(std::span<const double> energies, std::span<const uint32_t> 
   }
   // In units times elements. Every block pays at least one unit.
   const uint64_t budget = std::max(
-      static_cast<uint64_t>((static_cast<double>(params.rate) * 20.0 / kRateOne) * static_cast<double>(elements) + 0.5),
+      static_cast<uint64_t>((static_cast<double>(params.rate) * kRatesPerBit / kOneBit) * static_cast<double>(elements) + 0.5),
       elements);
   rates.assign(lengths.size(), 1);
   const auto fill = [&](double price) {

@@ -38,7 +38,8 @@ void check_record(const WireParams& p) {
   const auto bad = [](const auto&... text) { fail(ErrorCode::kCorruptData, text...); };
   const MethodEntry& method = method_by_id(p.method);
   if (p.method == kExactId) bad("method ", p.method, " is chosen by a tensor's type, never by a codec");
-  if (p.log2_block < 6 || p.log2_block > 14) bad("log2 of the block is ", p.log2_block, ", expected 6 to 14");
+  if (p.log2_block < kMinLog2Block || p.log2_block > kMaxLog2Block)
+    bad("log2 of the block is ", p.log2_block, ", expected 6 to 14");
   if (static_cast<int>(p.scale) > 2) bad("scale kind ", static_cast<int>(p.scale), ", expected 0 to 2");
   if ((p.flags & ~kWireFlags) != 0) bad("unknown flags ", p.flags);
   if ((p.flags & kFlagJoin) != 0 && (!rotates(p.method) || (p.flags & kFlagDither) != 0)) {

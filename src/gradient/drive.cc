@@ -249,7 +249,7 @@ class DrivePlusCodec final : public OneBitCodec {
 template <uint8_t kId>
 WireParams parse(const Spec& spec) {
   return {.method = kId,
-          .log2_block = parse_block(spec, kDefaultLog2Block),
+          .log2_block = parse_block(spec),
           .rounds = parse_rounds(spec),
           .scale = parse_scale(spec),
           .rate = kOneBit};
@@ -258,7 +258,7 @@ WireParams parse(const Spec& spec) {
 template <class CodecType>
 std::unique_ptr<SegmentCodec> make(const WireParams& params) {
   const std::string_view name = std::is_same_v<CodecType, DriveCodec> ? "drive" : "drive+";
-  check_fields(name, params, {.rotates = true, .scales = true, .min_rate = kOneBit, .max_rate = kOneBit});
+  check_fields(name, params, {.rotates = true, .last_scale = ScaleKind::kBiased, .min_rate = kOneBit, .max_rate = kOneBit});
   return std::make_unique<CodecType>(params);
 }
 

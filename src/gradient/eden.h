@@ -27,9 +27,8 @@ bool has_constant_scale(const WireParams& params);
 // the fixed code of the same rate takes its place. Not with dither, whose rotation is common to all clients.
 bool takes_fixed_code(const WireParams& params, uint64_t count);
 
-inline constexpr uint32_t kRateOne = 65536;  // WireParams::rate of one bit
-inline constexpr uint32_t kMinRate = 3277;   // .05 bit
-inline constexpr uint32_t kMaxRate = 8 * kRateOne;
+inline constexpr uint32_t kMinRate = 3277;  // .05 bit
+inline constexpr uint32_t kMaxRate = kMaxBits * kOneBit;
 inline constexpr int kAllocationRates = 160;  // of kFlagAllocate: i + 1 units of kRateUnit bits
 
 uint32_t rate_of_units(uint8_t units);  // kFlagAllocate's rate i * kRateUnit as a WireParams::rate
@@ -47,8 +46,6 @@ struct EdenPlan {
   uint64_t bytes = 0;
 };
 EdenPlan eden_plan(uint32_t length, uint32_t rate);
-// First rotated coordinate of the window of a block that keeps fewer than all.
-uint32_t eden_window_start(uint32_t length, const BlockKey& own);
 // Starts loading a block of a segment (if there is such a block) while the one before it is computed; rotations leave the
 // memory idle.
 void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t block);

@@ -18,7 +18,7 @@ void prefetch_block(const float* segment, const SegmentShape& shape, uint32_t bl
 }
 
 bool has_constant_scale(const WireParams& p) {
-  return (p.flags & kFlagEntropy) != 0 && p.scale == ScaleKind::kUnbiased && p.rate < kRateOne / 2;
+  return (p.flags & kFlagEntropy) != 0 && p.scale == ScaleKind::kUnbiased && p.rate < kOneBit / 2;
 }
 
 bool takes_fixed_code(const WireParams& p, uint64_t count) {
@@ -28,12 +28,12 @@ bool takes_fixed_code(const WireParams& p, uint64_t count) {
   return count < ((kHeadBits << 16) + p.rate - 1) / p.rate;
 }
 
-uint32_t rate_of_units(uint8_t units) { return (units * kRateOne + 10) / 20; }
+uint32_t rate_of_units(uint8_t units) { return (units * kOneBit + kRatesPerBit / 2) / kRatesPerBit; }
 
 EdenPlan eden_plan(uint32_t length, uint32_t rate) {
   EdenPlan p;
   p.length = length;
-  if (rate < kRateOne) {
+  if (rate < kOneBit) {
     p.kept = std::max<uint32_t>(1, static_cast<uint32_t>((uint64_t{rate} * length + 32768) >> 16));
     p.parts[p.n_parts++] = {p.kept, 1};
   } else {
@@ -45,12 +45,6 @@ EdenPlan eden_plan(uint32_t length, uint32_t rate) {
   }
   for (int i = 0; i < p.n_parts; ++i) p.bytes += static_cast<uint64_t>(p.parts[i].bits) * kernels::plane_bytes(p.parts[i].n);
   return p;
-}
-
-uint32_t eden_window_start(uint32_t length, const BlockKey& own) {
-  uint32_t word[4];
-  random_words(own, Purpose::kWindow, 0, 0, word);
-  return static_cast<uint32_t>((uint64_t{word[0]} * length) >> 32);
 }
 
 void randomize_zeros(std::span<float> y, const BlockKey& own) {

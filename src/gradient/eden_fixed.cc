@@ -185,7 +185,7 @@ class EdenFixed final : public SegmentCodec {
     return sum;
   }
 
-  const LevelTable& table(uint32_t rate, int bits) const { return rate <= kRateOne ? unit_ : tables_[bits]; }
+  const LevelTable& table(uint32_t rate, int bits) const { return rate <= kOneBit ? unit_ : tables_[bits]; }
 
   uint32_t encode_block(std::span<const float> x, const EdenPlan& plan, uint32_t rate, const SegmentShape& shape, uint32_t b,
                         const TensorKeys& keys, std::span<uint8_t> dst, Scratch& scratch, SegmentStats& stats) const {
@@ -216,7 +216,7 @@ class EdenFixed final : public SegmentCodec {
     const float* coded = y.data();
     sums.kept2 = sums.x2;
     if (plan.kept < plan.length) {
-      const uint32_t start = eden_window_start(plan.length, own);
+      const uint32_t start = window_start(own, plan.length);
       const uint32_t first = std::min(plan.kept, plan.length - start);
       std::copy_n(y.data() + start, first, scratch.extra.data());
       std::copy_n(y.data(), plan.kept - first, scratch.extra.data() + first);
@@ -276,7 +276,7 @@ class EdenFixed final : public SegmentCodec {
       scale *= shape.received->scale;
     }
     if (plan.kept < plan.length) {
-      const uint32_t start = eden_window_start(plan.length, {keys.own, shape.first_block + b});
+      const uint32_t start = window_start({keys.own, shape.first_block + b}, plan.length);
       const uint32_t head = std::min(plan.kept, plan.length - start);
       std::fill(y.begin(), y.end(), 0.0f);
       std::copy_n(coded, head, y.data() + start);

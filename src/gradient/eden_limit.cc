@@ -59,7 +59,7 @@ double one_bit_error(ScaleKind kind, uint32_t kept, uint32_t n) {
 
 double fixed_error(const WireParams& p, uint32_t n) {
   const EdenPlan plan = eden_plan(n, p.rate);
-  if (p.rate <= kRateOne) return one_bit_error(p.scale, plan.kept, n);
+  if (p.rate <= kOneBit) return one_bit_error(p.scale, plan.kept, n);
   quant::SphereMoments m = lloyd_max_moments(plan.parts[0].bits, n);
   if (plan.n_parts == 2) {
     m = quant::mix_moments(m, plan.parts[0].n / static_cast<double>(n), lloyd_max_moments(plan.parts[1].bits, n));

@@ -227,7 +227,7 @@ void write_codes(const SliceCode& code, const CodeList& codes, std::span<const u
 
 int CodeGroup::width(uint64_t number) const {
   if (code.step != nullptr) return code.step->raw_bits;
-  if (code.rate <= kRateOne || code.rate % kRateOne == 0) return plan.parts[0].bits;  // all alike
+  if (code.rate <= kOneBit || code.rate % kOneBit == 0) return plan.parts[0].bits;  // all alike
   const uint64_t local = number - first;
   const uint64_t block = std::min<uint64_t>(local / plan.kept, coded_blocks - 1);
   const EdenPlan& its = block + 1 == coded_blocks ? last_plan : plan;

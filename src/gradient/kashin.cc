@@ -140,15 +140,15 @@ class KashinCodec final : public SegmentCodec {
 
 WireParams parse(const Spec& spec) {
   return {.method = kKashinSqId,
-          .log2_block = parse_block(spec, kDefaultLog2Block),
+          .log2_block = parse_block(spec),
           .rounds = parse_rounds(spec),
-          .rate = parse_bits(spec, 1, kMinSqBits, kMaxSqBits),
+          .rate = parse_bits(spec, 1, kMinBits, kMaxBits),
           .param = static_cast<uint32_t>(spec.integer("iterations", kDefaultIterations, 1, kMaxIterations))};
 }
 
 std::unique_ptr<SegmentCodec> make(const WireParams& params) {
   check_fields("kashin-sq", params,
-               {.rotates = true, .min_rate = 1, .max_rate = 8 * kOneBit, .min_param = 1, .max_param = kMaxIterations});
+               {.rotates = true, .min_rate = 1, .max_rate = kMaxBits * kOneBit, .min_param = 1, .max_param = kMaxIterations});
   return std::make_unique<KashinCodec>(params);
 }
 

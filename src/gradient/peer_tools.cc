@@ -34,43 +34,6 @@ double lane_sum(size_t n, const Term& term) {
 
 }  // namespace
 
-uint8_t parse_block(const Spec& spec, int default_log2) {
-  const int64_t block =
-      spec.integer("block", int64_t{1} << default_log2, int64_t{1} << kMinLog2Block, int64_t{1} << kMaxLog2Block);
-  if (!std::has_single_bit(static_cast<uint64_t>(block))) {
-    spec.fail_at(spec.find("block")->position, str("block=", block, ", expected a power of two"));
-  }
-  return static_cast<uint8_t>(std::countr_zero(static_cast<uint64_t>(block)));
-}
-
-uint8_t parse_rounds(const Spec& spec) {
-  return spec.has("rounds") ? static_cast<uint8_t>(spec.integer("rounds", 2, 1, kMaxRounds)) : kAutoRounds;
-}
-
-uint32_t parse_bits(const Spec& spec, double fallback, double min, double max) {
-  return static_cast<uint32_t>(spec.number("bits", fallback, min, max) * kOneBit + 0.5);
-}
-
-ScaleKind parse_scale(const Spec& spec) {
-  static constexpr std::string_view kChoices[] = {"unbiased", "biased"};
-  return spec.choice("scale", 0, kChoices) == 0 ? ScaleKind::kUnbiased : ScaleKind::kBiased;
-}
-
-void check_field(std::string_view method, std::string_view field, uint64_t value, uint64_t min, uint64_t max) {
-  if (value >= min && value <= max) return;
-  if (min == max) fail(ErrorCode::kCorruptData, method, ": ", field, " ", value, ", expected ", min);
-  fail(ErrorCode::kCorruptData, method, ": ", field, " ", value, ", expected ", min, " to ", max);
-}
-
-void check_fields(std::string_view method, const WireParams& params, const FieldLimits& limits) {
-  check_field(method, "log2 of the block", params.log2_block, kMinLog2Block, kMaxLog2Block);
-  check_field(method, "rounds", params.rounds, limits.rotates ? 1 : 0, limits.rotates ? kMaxRounds : 0);
-  check_field(method, "scale kind", static_cast<uint8_t>(params.scale), 0, limits.scales ? 1 : 0);
-  check_field(method, "flags", params.flags & ~(limits.flags | (limits.rotates ? kFlagSizedRounds : 0u)), 0, 0);
-  check_field(method, "rate", params.rate, limits.min_rate, limits.max_rate);
-  check_field(method, "parameter", params.param, limits.min_param, limits.max_param);
-}
-
 double power_of_two(int e) { return std::bit_cast<double>(static_cast<uint64_t>(e + 1023) << 52); }
 
 int exponent_of(uint32_t abs_bits) {
@@ -120,12 +83,6 @@ Range range_of(std::span<const float> y) {
 
 void random_chunk(const BlockKey& key, Purpose purpose, uint32_t first, uint32_t (&words)[kChunk]) {
   random_words(key, purpose, 0, first / 4, words);
-}
-
-uint32_t window_start(const BlockKey& key, uint32_t n) {
-  uint32_t words[4];
-  random_words(key, Purpose::kWindow, 0, 0, words);
-  return static_cast<uint32_t>((uint64_t{words[0]} * n) >> 32);
 }
 
 void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices) {

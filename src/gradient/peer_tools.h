@@ -1,4 +1,4 @@
-// gradient: what the peer methods share: their common spec keys, scaling by powers of two, fixed-order sums, bit strings,
+// gradient: what the peer methods share: scaling by powers of two, fixed-order sums, bit strings,
 // random subsets and the last step of a decoder. Private.
 //
 // Everything here decides stream bytes or decoded values, so it uses only IEEE + - * / sqrt in a written order.
@@ -14,33 +14,8 @@
 #include "gradient/segment_codec.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
-#include "kpd/transform/rotation.h"
 
 namespace kpd::gradient::peers {
-
-inline constexpr uint32_t kOneBit = 1u << 16;  // WireParams::rate of one bit per coordinate
-inline constexpr int kMinLog2Block = 6;
-inline constexpr int kMaxLog2Block = 14;  // a block with its tail has up to 32767 elements
-inline constexpr int kDefaultLog2Block = 12;
-using transform::kMaxRounds;
-
-// --- spec keys; errors are Spec's own and name the position.
-uint8_t parse_block(const Spec& spec, int default_log2);
-uint8_t parse_rounds(const Spec& spec);                                          // kAutoRounds unless given
-uint32_t parse_bits(const Spec& spec, double fallback, double min, double max);  // in units of 2^-16
-ScaleKind parse_scale(const Spec& spec);                                         // unbiased or biased
-
-// --- fields of a hostile record: each throws Error(kCorruptData) "METHOD: FIELD VALUE, expected ...".
-void check_field(std::string_view method, std::string_view field, uint64_t value, uint64_t min, uint64_t max);
-// log2_block in range, rounds in 1..6 (`rotates`) or 0, no flags but `flags` and rounds by size, scale kind unbiased unless
-// `scales`, param and rate in range.
-struct FieldLimits {
-  bool rotates = false, scales = false;
-  unsigned flags = 0;
-  uint64_t min_rate = 0, max_rate = 0;
-  uint64_t min_param = 0, max_param = 0;
-};
-void check_fields(std::string_view method, const WireParams& params, const FieldLimits& limits);
 
 // --- scaling.
 // 2^e as a double, -1000 < e < 1000.
@@ -72,8 +47,12 @@ inline BlockKey own_key(const TensorKeys& keys, const SegmentShape& shape, uint3
 inline constexpr uint32_t kChunk = 256;
 // The words [first, first + kChunk) of the block's sequence for `purpose`; first is a multiple of 4.
 void random_chunk(const BlockKey& key, Purpose purpose, uint32_t first, uint32_t (&words)[kChunk]);
-// Start of a cyclic window over n values: the first word of Purpose::kWindow, times n, divided by 2^32.
-uint32_t window_start(const BlockKey& key, uint32_t n);
+// `below` or below + 1, the latter with probability `fraction` in [0, 1]: the mean is below + fraction. 24 random bits are
+// compared with an integer, no float comparison is random.
+inline int32_t round_stochastically(int32_t below, float fraction, uint32_t word) {
+  const int32_t threshold = static_cast<int32_t>(fraction * 16777216.0f);  // 2^24
+  return below + (static_cast<int32_t>(word >> 8) < threshold ? 1 : 0);
+}
 // Exactly k of n indices, each subset equally likely (Knuth, TAOCP 2, 3.4.2, algorithm S, with words of Purpose::kWindow),
 // rising.
 void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices);

@@ -22,7 +22,7 @@ namespace {
 using namespace peers;
 
 constexpr int kLog2Bucket = 9;  // 512, the paper's
-constexpr uint32_t kMaxBits = 8, kMaxLevels = 1u << (kMaxBits - 1);
+constexpr uint32_t kMaxLevels = 1u << (kMaxBits - 1);
 
 // The bits of a code word, the last one lowest.
 struct Word {
@@ -194,8 +194,7 @@ class QsgdCodec final : public SegmentCodec {
         const float u = std::abs(p[i]) / norm * top;
         const float v = u < top ? u : top;
         const int32_t floor = static_cast<int32_t>(v);
-        const int32_t threshold = static_cast<int32_t>((v - static_cast<float>(floor)) * 16777216.0f);
-        const int32_t level = floor + (static_cast<int32_t>(words[i] >> 8) < threshold ? 1 : 0);
+        const int32_t level = round_stochastically(floor, v - static_cast<float>(floor), words[i]);
         codes[first + i] = static_cast<uint16_t>(level + (p[i] < 0 && level > 0 ? kNegative : 0));
       }
     }

@@ -104,9 +104,7 @@ class RandKCodec final : public SegmentCodec {
 };
 
 WireParams parse(const Spec& spec) {
-  return {.method = kRandKId,
-          .log2_block = parse_block(spec, kDefaultLog2Block),
-          .rate = parse_bits(spec, 1, kMinBits, kFloatBits)};
+  return {.method = kRandKId, .log2_block = parse_block(spec), .rate = parse_bits(spec, 1, kMinBits, kFloatBits)};
 }
 
 std::unique_ptr<SegmentCodec> make(const WireParams& params) {

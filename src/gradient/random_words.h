@@ -26,5 +26,8 @@ enum class Purpose : uint32_t {
 
 // Philox block `index` of (key, purpose + round): counter = {index, purpose + round, block lo, block hi}, key = key lo, hi.
 void random_words(const BlockKey& key, Purpose purpose, uint32_t round, uint32_t first_index, std::span<uint32_t> words);
+// Start of a cyclic window over n values, for methods that send some of them: the first word of Purpose::kWindow, times n,
+// divided by 2^32.
+uint32_t window_start(const BlockKey& key, uint32_t n);
 
 }  // namespace kpd::gradient

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "gradient/method_fields.h"
 #include "gradient/random_words.h"
 #include "kpd/base/spec.h"
 #include "kpd/gradient/codec.h"
@@ -22,9 +23,6 @@
 namespace kpd::gradient {
 
 inline constexpr uint64_t kBlocksPerSegment = 64;
-inline constexpr int kRatesPerBit = 20;            // of methods whose rate need not be whole
-inline constexpr double kRateUnit = 0.05;          // of a block's own rate (kFlagAllocate)
-inline constexpr uint8_t kAutoRounds = 0;          // in a record of a method that rotates: by the size, see rounds_by_size()
 inline constexpr uint64_t kMinCodedElements = 64;  // a shorter tensor travels as float32
 
 struct SliceCode;  // gradient/eden_slices.h
@@ -153,11 +151,6 @@ class SegmentCodec {
                               std::span<float> acc, Scratch& scratch) const;
   virtual void finish_rotated(const SegmentShape& shape, const TensorKeys& keys, std::span<float> acc, Scratch& scratch) const;
 };
-
-// Rows of MethodRow::keys that several methods have.
-inline constexpr SpecKey kBitsKey{"bits", "0.05..8", "1"};
-inline constexpr SpecKey kBlockKey{"block", "64..16384, a power of two", "4096"};
-inline constexpr SpecKey kRoundsKey{"rounds", "1..6", "by size"};
 
 // What a method's file provides; the registry (src/gradient/codec.cc) holds one entry a method.
 struct MethodEntry {

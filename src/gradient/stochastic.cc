@@ -17,8 +17,6 @@ namespace kpd::gradient {
 namespace peers {
 namespace {
 
-constexpr float kTwo24 = 16777216.0f;
-
 // codes[i] for z[i] with `steps` steps between lo and hi; words[i] are the random words.
 void quantize(const float* z, size_t n, float lo, float hi, uint32_t steps, const uint32_t* words, uint16_t* codes) {
   const float top = static_cast<float>(steps);
@@ -28,8 +26,7 @@ void quantize(const float* z, size_t n, float lo, float hi, uint32_t steps, cons
     u = u > 0.0f ? u : 0.0f;
     u = u < top ? u : top;
     const int32_t floor = static_cast<int32_t>(u);
-    const int32_t threshold = static_cast<int32_t>((u - static_cast<float>(floor)) * kTwo24);
-    codes[i] = static_cast<uint16_t>(floor + (static_cast<int32_t>(words[i] >> 8) < threshold ? 1 : 0));
+    codes[i] = static_cast<uint16_t>(round_stochastically(floor, u - static_cast<float>(floor), words[i]));
   }
 }
 
@@ -224,8 +221,7 @@ class SqCodec final : public SegmentCodec {
 };
 
 WireParams parse_sq(const Spec& spec) {
-  return {
-      .method = kSqId, .log2_block = parse_block(spec, kDefaultLog2Block), .rate = parse_bits(spec, 1, kMinSqBits, kMaxSqBits)};
+  return {.method = kSqId, .log2_block = parse_block(spec), .rate = parse_bits(spec, 1, kMinBits, kMaxBits)};
 }
 
 WireParams parse_hadamard_sq(const Spec& spec) {
@@ -237,7 +233,7 @@ WireParams parse_hadamard_sq(const Spec& spec) {
 
 std::unique_ptr<SegmentCodec> make_sq(const WireParams& params) {
   const bool rotates = params.method == kHadamardSqId;
-  check_fields(rotates ? "hadamard-sq" : "sq", params, {.rotates = rotates, .min_rate = 1, .max_rate = 8 * kOneBit});
+  check_fields(rotates ? "hadamard-sq" : "sq", params, {.rotates = rotates, .min_rate = 1, .max_rate = kMaxBits * kOneBit});
   return std::make_unique<SqCodec>(params);
 }
 
@@ -259,7 +255,7 @@ MethodEntry sq_entry() {
             return sq_limit(params.rate, n, 0.5 * n);
           },
           kRatesPerBit,
-          kMaxSqBits};
+          kMaxBits};
 }
 
 MethodEntry hadamard_sq_entry() {
@@ -277,7 +273,7 @@ MethodEntry hadamard_sq_entry() {
             return sq_limit(params.rate, n, 2 * std::numbers::ln2 * exact_log2(n) + 2);
           },
           kRatesPerBit,
-          kMaxSqBits};
+          kMaxBits};
 }
 
 }  // namespace kpd::gradient

@@ -10,9 +10,6 @@
 
 namespace kpd::gradient::peers {
 
-inline constexpr double kMinSqBits = 0.05;
-inline constexpr int kMaxSqBits = 8;
-
 // Which of a block's n values travel and in how many bits: `coded` of them, the first `fine` in bits + 1, the others in bits.
 struct RatePlan {
   uint32_t coded = 0, fine = 0;

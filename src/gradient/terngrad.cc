@@ -51,8 +51,7 @@ void ternarize(std::span<const float> x, float s, const BlockKey& own, uint8_t* 
     for (uint32_t i = 0; i < count; ++i) {
       const float magnitude = std::abs(p[i]);
       const float ratio = magnitude / s;
-      const int32_t threshold = static_cast<int32_t>((ratio < 1.0f ? ratio : 1.0f) * 16777216.0f);
-      const int32_t nonzero = static_cast<int32_t>(words[i] >> 8) < threshold ? 1 : 0;
+      const int32_t nonzero = round_stochastically(0, ratio < 1.0f ? ratio : 1.0f, words[i]);
       digits[first + i] = static_cast<uint8_t>(nonzero << (p[i] < 0 ? 1 : 0));
     }
   }
@@ -139,7 +138,7 @@ class TernGradCodec final : public SegmentCodec {
 
 WireParams parse(const Spec& spec) {
   return {.method = kTernGradId,
-          .log2_block = parse_block(spec, kDefaultLog2Block),
+          .log2_block = parse_block(spec),
           .rate = kRate,
           .param = static_cast<uint32_t>(spec.number("clip", 0, 0, 64) * kOneBit + 0.5)};
 }

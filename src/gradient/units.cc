@@ -25,11 +25,11 @@ bool rotates(uint8_t method) {
   return method == kEdenId || method == kDriveId || method == kDrivePlusId || method == kHadamardSqId || method == kKashinSqId;
 }
 
-WireParams raw_params() { return {.method = kFloat32Id, .log2_block = 12, .rate = 32u << 16}; }
+WireParams raw_params() { return {.method = kFloat32Id, .log2_block = kDefaultLog2Block, .rate = 32u << 16}; }
 
 WireParams exact_params(DType dtype) {
   return {.method = kExactId,
-          .log2_block = 12,
+          .log2_block = kDefaultLog2Block,
           .rate = static_cast<uint32_t>(dtype_bytes(dtype)) << 19,
           .param = static_cast<uint32_t>(dtype)};
 }

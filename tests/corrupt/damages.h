@@ -229,8 +229,8 @@ inline std::vector<Damage> record_damages() {
   u8("block_5", kCorrupt, "log2 of the block is 5", 1, 5);
   u8("block_15", kCorrupt, "log2 of the block is 15, expected 6 to 14", 1, 15);
   u8("block_255", kCorrupt, "log2 of the block is 255", 1, 255);
-  u8("rounds_7", kCorrupt, "7 rounds, expected 1 to 6", 2, 7);
-  u8("rounds_255", kCorrupt, "255 rounds, expected 1 to 6", 2, 255);
+  u8("rounds_7", kCorrupt, "rounds 7, expected 1 to 6", 2, 7);
+  u8("rounds_255", kCorrupt, "rounds 255, expected 1 to 6", 2, 255);
   u8("scale_kind", kCorrupt, "scale kind 3, expected 0 to 2", 3, 3);
   u16("codec_flag_8", kCorrupt, "unknown flags 8", 8);  // in memory only
   u16("codec_flag_256", kCorrupt, "unknown flags 256", 256);
@@ -244,7 +244,7 @@ inline std::vector<Damage> record_damages() {
   l.with("eden:code=entropy,bits=1");
   u32("step_below", kCorrupt, "step 4095, expected 4096 to 8388608", 10, 4095);
   u32("step_beyond", kCorrupt, "step 8388609, expected 4096 to 8388608", 10, (8u << 20) + 1);
-  u8("entropy_block_13", kCorrupt, "log2 of the block is 13", 1, 13);
+  u8("entropy_block_13", kCorrupt, "log2 of the block 13, expected 6 to 12", 1, 13);
   l.with("eden:code=entropy,dither=shared,bits=1");
   u8("dither_biased", kCorrupt, "dither with a scale that is not unbiased", 3, 1);
   u16("dither_joins", kCorrupt, "only methods with a rotation of one client's own join",

@@ -186,7 +186,7 @@ TEST(PeersCorrupt, RecordFields) {
       refused([](WireParams& p) { p.flags = kFlagFixedCode; });
     } else if ((good.params.flags & kFlagFixedCode) != 0) {
       refused([](WireParams& p) { p.rate += 1; });
-      refused([](WireParams& p) { p.rate = peers::kOneBit; });
+      refused([](WireParams& p) { p.rate = kOneBit; });
       refused([](WireParams& p) { p.param += 1; });
     }
   }

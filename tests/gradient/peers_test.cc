@@ -355,7 +355,7 @@ TEST(Peers, ZeroConstantSparseAndExtremeBlocks) {
           const std::vector<float> decoded = codec.decode(codec.encode(x, 2, &s), n, 2);
           for (const float d : decoded) ASSERT_TRUE(std::isfinite(d)) << v;
           EXPECT_TRUE(std::isfinite(s.error2) && std::isfinite(s.norm2)) << v;
-          const bool exact = spec.find("sq") == 0 ? codec.params.rate >= peers::kOneBit : spec == "terngrad";
+          const bool exact = spec.find("sq") == 0 ? codec.params.rate >= kOneBit : spec == "terngrad";
           if (exact && x[0] == x[1]) {
             EXPECT_EQ(decoded, x) << "a constant block is exact";
           }
