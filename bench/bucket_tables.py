@@ -6,7 +6,7 @@
 First table: `sq` with codes of 1, 2 and 4 bits for every block size. As larger blocks cost less, each error is also given times 4^(bits on the
 wire - bits of the codes): what a code of whole bits would have if one more bit always quartered the error. Second: `sq` at exactly 1, 2 and 4
 bits, the floats of its blocks counted (the codes get b - 64/block bits, some of them one bit less than others). Third: `qsgd` with norm=max and
-code=fixed for every bucket; fourth: with Elias codes. Fifth: the peers and eden side by side. All errors are of decoded bytes, by
+code=fixed for every bucket; fourth: with Elias codes. Fifth: the baselines and eden side by side. All errors are of decoded bytes, by
 `kpd mean`, all bits those of the message. With --updates also for real updates, one client's file each, the mean of their errors.
 """
 import argparse
@@ -127,7 +127,7 @@ def beside(args, named, best):
             if cells:
                 shown = f"`{specs[0]}`" if len(set(specs)) == 1 else f"`sq:bits={bits}`, best block of each"
                 rows.append([shown, "…".join(sorted({f"{w:.3f}" for w in wires})), *cells])
-    table("Peers side by side, vnmse", ["codec", "bits on the wire", *[name for name, _ in named]], rows)
+    table("Baselines side by side, vnmse", ["codec", "bits on the wire", *[name for name, _ in named]], rows)
 
 
 def main():

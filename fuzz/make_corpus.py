@@ -153,7 +153,7 @@ def seeds():
         yield "spec", "spec_%d" % i, text.encode()
 
     for name, text in [("specs", "*norm*=float32\na?c=eden:bits=1\neden:code=entropy,bits=.3"), ("empty_pattern", "=eden"),
-                       ("two", "drive\nsq:bits=2"), ("peers", "a=qsgd:bits=4,norm=max,code=fixed\nb=kashin-sq:bits=1\nc=randk:bits=1\nterngrad"),
+                       ("two", "drive\nsq:bits=2"), ("baselines", "a=qsgd:bits=4,norm=max,code=fixed\nb=kashin-sq:bits=1\nc=randk:bits=1\nterngrad"),
                        ("glob", "\1l*.?e*\nlayer.0.weight"), ("glob_stars", "\1*a*b*a\nabababb"), ("glob_empty", "\1*\n")]:
         yield "policy", name, text.encode()
 

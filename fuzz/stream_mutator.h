@@ -315,7 +315,7 @@ class StreamMutator {
     }
   }
 
-  // A scale word (eden) or float (peers) of the first segment.
+  // A scale word (eden) or float (baselines) of the first segment.
   void change_scale(const Place& p) {
     static constexpr uint32_t kWords[] = {0,          1,          4,          0x7fffff,   1u << 23,   0xffffffff,
                                           0xfffffffc, 255u << 23, 383u << 23, 384u << 23, 0x7f800000, 0xff800000,

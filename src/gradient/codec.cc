@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "gradient/eden.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/segment_codec.h"
 #include "gradient/stream_format.h"
 #include "gradient/units.h"

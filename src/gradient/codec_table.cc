@@ -3,7 +3,7 @@
 #include <array>
 #include <bitset>
 
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/error.h"
 #include "kpd/gradient/stream_info.h"

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "gradient/open_stream.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/receiver.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/message.h"

@@ -9,15 +9,15 @@
 #include <numbers>
 
 #include "gradient/block_rotation.h"
-#include "gradient/peer_tools.h"
-#include "gradient/peers.h"
+#include "gradient/baseline_tools.h"
+#include "gradient/baselines.h"
 #include "kernels/sums.h"
 #include "kpd/quant/sphere.h"
 
 namespace kpd::gradient {
 namespace {
 
-using namespace peers;
+using namespace baselines;
 
 constexpr double kUnbiasedLimit = std::numbers::pi / 2 - 1;
 constexpr double kBiasedLimit = 1 - 2 / std::numbers::pi;

@@ -13,7 +13,7 @@
 
 namespace kpd::gradient {
 
-inline constexpr uint8_t kEdenId = 2;  // beside those of PeerId
+inline constexpr uint8_t kEdenId = 2;  // beside those of MethodId
 
 MethodEntry eden_entry();
 std::unique_ptr<SegmentCodec> make_eden_fixed(const WireParams& params);

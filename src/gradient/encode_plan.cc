@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "gradient/allocate.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/stream_format.h"
 #include "kernels/sums.h"
 #include "kpd/base/error.h"

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "gradient/open_stream.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "kpd/base/error.h"
 #include "kpd/base/threads.h"
 #include "kpd/gradient/message.h"

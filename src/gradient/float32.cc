@@ -5,15 +5,15 @@
 #include <bit>
 #include <cstring>
 
-#include "gradient/peer_tools.h"
-#include "gradient/peers.h"
+#include "gradient/baseline_tools.h"
+#include "gradient/baselines.h"
 #include "kernels/sums.h"
 #include "kpd/base/dtype.h"
 
 namespace kpd::gradient {
 namespace {
 
-using namespace peers;
+using namespace baselines;
 
 constexpr uint32_t kInfBits = 0x7f800000u;
 

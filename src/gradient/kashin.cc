@@ -1,5 +1,5 @@
 // gradient: kashin-sq, stochastic quantization of Kashin's representation (Lyubarskii, Vershynin, "Uncertainty Principles and
-// Vector Quantization", IEEE Trans. IT 2010; as a mean-estimation peer in the experiments of DRIVE and EDEN).
+// Vector Quantization", IEEE Trans. IT 2010; as a mean-estimation baseline in the experiments of DRIVE and EDEN).
 //
 // The frame is a randomized Hadamard rotation R of twice the block's length: x of n elements has many expansions a of 2n
 // coefficients with x = first n of R^-1 a. Kashin's are all small: clip the coefficients of the residual, add them, take what
@@ -10,14 +10,14 @@
 #include <limits>
 
 #include "gradient/block_rotation.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/stochastic.h"
 #include "kernels/sums.h"
 
 namespace kpd::gradient {
 namespace {
 
-using namespace peers;
+using namespace baselines;
 
 // The clip level starts at kLevel |x| / sqrt(2n) and is multiplied by kDecay. Chosen for eight iterations (lognormal and normal
 // input, one bit: vNMSE 2.76; 3.56 with 1 and .5, 5.87 with the authors' 1 and .9); the least error is flat about them.

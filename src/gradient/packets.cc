@@ -6,7 +6,7 @@
 
 #include "gradient/eden_slices.h"
 #include "gradient/open_stream.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/receiver.h"
 #include "kpd/base/crc32.h"
 #include "kpd/base/threads.h"

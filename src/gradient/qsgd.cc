@@ -10,8 +10,8 @@
 #include <bit>
 #include <cmath>
 
-#include "gradient/peer_tools.h"
-#include "gradient/peers.h"
+#include "gradient/baseline_tools.h"
+#include "gradient/baselines.h"
 #include "gradient/qsgd_fixed.h"
 #include "kernels/sums.h"
 #include "kpd/coding/elias.h"
@@ -19,7 +19,7 @@
 namespace kpd::gradient {
 namespace {
 
-using namespace peers;
+using namespace baselines;
 
 constexpr int kLog2Bucket = 9;  // 512, the paper's
 constexpr uint32_t kMaxLevels = 1u << (kMaxBits - 1);

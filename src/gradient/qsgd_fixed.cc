@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "gradient/peer_tools.h"
+#include "gradient/baseline_tools.h"
 
-namespace kpd::gradient::peers {
+namespace kpd::gradient::baselines {
 namespace {
 
 constexpr uint64_t power(uint64_t radix, uint32_t n) {
@@ -90,4 +90,4 @@ void unpack_digits(uint32_t b, std::span<const uint8_t> src, uint64_t offset, st
   });
 }
 
-}  // namespace kpd::gradient::peers
+}  // namespace kpd::gradient::baselines

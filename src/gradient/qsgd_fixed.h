@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-namespace kpd::gradient::peers {
+namespace kpd::gradient::baselines {
 
 inline constexpr uint32_t kMinFixedBits = 2, kMaxFixedBits = 8;
 
@@ -27,4 +27,4 @@ void pack_digits(uint32_t b, std::span<const uint8_t> digits, uint8_t* dst);
 // the byte, counted from `offset` at the start of src.
 void unpack_digits(uint32_t b, std::span<const uint8_t> src, uint64_t offset, std::span<uint8_t> digits);
 
-}  // namespace kpd::gradient::peers
+}  // namespace kpd::gradient::baselines

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <bit>
 
-#include "gradient/peer_tools.h"
-#include "gradient/peers.h"
+#include "gradient/baseline_tools.h"
+#include "gradient/baselines.h"
 #include "kernels/sums.h"
 
 namespace kpd::gradient {
 namespace {
 
-using namespace peers;
+using namespace baselines;
 
 constexpr uint32_t kFloatBits = 32;
 constexpr double kMinBits = 0.05;

@@ -9,12 +9,12 @@
 #include <numbers>
 
 #include "gradient/block_rotation.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "kernels/sums.h"
 #include "kpd/base/exact_math.h"
 
 namespace kpd::gradient {
-namespace peers {
+namespace baselines {
 namespace {
 
 // codes[i] for z[i] with `steps` steps between lo and hi; words[i] are the random words.
@@ -98,11 +98,11 @@ double sq_limit(uint32_t rate, uint32_t n, double base) {
   return (1 - fine) * base / (coarse_steps * coarse_steps) + fine * base / (fine_steps * fine_steps);
 }
 
-}  // namespace peers
+}  // namespace baselines
 
 namespace {
 
-using namespace peers;
+using namespace baselines;
 
 // A segment is lo and hi of every block as floats, then the codes block by block, each block's padded to a byte; a block whose
 // lo and hi are 0 has none.

@@ -6,9 +6,9 @@
 // random.
 #pragma once
 
-#include "gradient/peer_tools.h"
+#include "gradient/baseline_tools.h"
 
-namespace kpd::gradient::peers {
+namespace kpd::gradient::baselines {
 
 // Which of a block's n values travel and in how many bits: `coded` of them, the first `fine` in bits + 1, the others in bits.
 struct RatePlan {
@@ -31,4 +31,4 @@ double sq_read(std::span<const uint8_t> src, uint64_t floats_offset, uint64_t bi
 // Expected vNMSE of quantizing and sampling blocks of n as `rate` says if k levels alone cost base / (k - 1)^2.
 double sq_limit(uint32_t rate, uint32_t n, double base);
 
-}  // namespace kpd::gradient::peers
+}  // namespace kpd::gradient::baselines

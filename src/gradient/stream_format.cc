@@ -9,7 +9,7 @@
 
 #include "kpd/base/utf8.h"
 #include "gradient/eden.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "kpd/base/hash.h"
 #include "kpd/base/crc32.h"
 #include "kpd/gradient/stream_info.h"

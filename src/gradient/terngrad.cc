@@ -9,14 +9,14 @@
 #include <cmath>
 #include <limits>
 
-#include "gradient/peer_tools.h"
-#include "gradient/peers.h"
+#include "gradient/baseline_tools.h"
+#include "gradient/baselines.h"
 #include "kernels/sums.h"
 
 namespace kpd::gradient {
 namespace {
 
-using namespace peers;
+using namespace baselines;
 
 constexpr uint32_t kDigitsPerByte = 5, kByteValues = 243;
 constexpr uint32_t kRate = 104858;  // 1.6 bits

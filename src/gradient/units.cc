@@ -6,7 +6,7 @@
 #include <cfloat>
 
 #include "gradient/eden.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "kernels/sums.h"
 #include "kpd/gradient/stream_info.h"
 

@@ -250,10 +250,10 @@ inline std::vector<Damage> record_damages() {
   u16("dither_joins", kCorrupt, "only methods with a rotation of one client's own join",
       kFlagEntropy | kFlagDither | kFlagJoin);
   l.with("sq:bits=1");
-  u16("peer_flags", kCorrupt, "sq: flags 1, expected 0", 1);
+  u16("baseline_flags", kCorrupt, "sq: flags 1, expected 0", 1);
   u16("sq_joins", kCorrupt, "flags 16: only methods with a rotation", kFlagJoin);
-  u8("peer_rounds", kCorrupt, "sq: rounds 1, expected 0", 2, 1);
-  u32("peer_rate", kCorrupt, "sq: rate 524289, expected 1 to 524288", 6, (8u << 16) + 1);
+  u8("baseline_rounds", kCorrupt, "sq: rounds 1, expected 0", 2, 1);
+  u32("baseline_rate", kCorrupt, "sq: rate 524289, expected 1 to 524288", 6, (8u << 16) + 1);
   l.with("qsgd:bits=2");
   u32("qsgd_no_level", kCorrupt, "qsgd: parameter 0, expected 1 to 128", 10, 0);
   u32("qsgd_levels", kCorrupt, "qsgd: parameter 129, expected 1 to 128", 10, 129);

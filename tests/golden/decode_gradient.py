@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A slow, readable decoder of kpd gradient streams, written from docs/format/gradient.md (and docs/methods/peers.md for the peer methods).
+"""A slow, readable decoder of kpd gradient streams, written from docs/format/gradient.md (and docs/methods/baselines.md for the baseline methods).
 
 It shares no code with the library and is the page's proof: whatever it cannot decode is missing there. Section numbers in comments are the
 page's. Float arithmetic is numpy's float32 (IEEE, one rounding per operation), double arithmetic is Python's own.
@@ -583,7 +583,7 @@ def decode_eden_entropy(r, record, keys, blocks):
     return np.concatenate(out)
 
 
-# ---------------------------------------------------------------- 9 Other methods (docs/methods/peers.md)
+# ---------------------------------------------------------------- 9 Other methods (docs/methods/baselines.md)
 
 def raw_floats(r, count):
     return np.frombuffer(r.take(4 * count), dtype="<f4").astype(F32)

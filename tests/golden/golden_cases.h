@@ -108,7 +108,7 @@ inline std::vector<GoldenCase> golden_cases() {
       {"dither-b8", "eden:code=entropy,dither=shared,bits=8", narrow},
       {"dither-block64", "eden:code=entropy,dither=shared,bits=2,block=64", many_blocks},
       {"dither-edges", "eden:code=entropy,dither=shared,bits=2,block=256", edges},
-      // The peers
+      // The baselines
       {"drive", "drive", wide},
       {"drive-biased", "drive:scale=biased,block=256", narrow},
       {"drive+", "drive+", wide},

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/expect_error.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/stream_format.h"
 #include "kpd/base/bytes.h"
 

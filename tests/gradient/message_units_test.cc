@@ -10,7 +10,7 @@
 
 #include "base/counted_new.h"
 #include "base/expect_error.h"
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/round_trip.h"
 #include "gradient/stream_format.h"
 #include "kpd/gradient/message.h"

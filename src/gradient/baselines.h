@@ -1,6 +1,6 @@
 // gradient: the methods EDEN is measured against, one accessor a method, for the registry only. Private.
 //
-// docs/methods/peers.md holds the formulas and the byte layouts of their segments.
+// docs/methods/baselines.md holds the formulas and the byte layouts of their segments.
 #pragma once
 
 #include "gradient/segment_codec.h"
@@ -23,7 +23,7 @@ MethodEntry randk_entry();        // randk.cc
 void copy_exact(std::span<const uint8_t> src, size_t element_bytes, uint8_t* dst);
 
 // Method ids of the wire; never reused.
-enum PeerId : uint8_t {
+enum MethodId : uint8_t {
   kFloat32Id = 0,
   kBf16Id = 1,
   kDriveId = 3,

@@ -1,18 +1,18 @@
-// gradient: the peer methods on bytes and fields that no encoder wrote: they throw kpd::Error that names the byte, or decode
-// finite values.
+// gradient: the baseline methods on bytes and fields that no encoder wrote: they throw kpd::Error that names the byte, or
+// decode finite values.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "base/expect_error.h"
-#include "gradient/peer_fixture.h"
-#include "gradient/peer_tools.h"
+#include "gradient/baseline_fixture.h"
+#include "gradient/baseline_tools.h"
 
 namespace kpd::gradient {
 namespace {
 
 // Decodes and checks that nothing but a well-worded Error comes out. Returns whether it decoded.
-bool decodes(PeerCodec& codec, const std::vector<uint8_t>& bytes, size_t n) {
+bool decodes(BaselineCodec& codec, const std::vector<uint8_t>& bytes, size_t n) {
   try {
     const std::vector<float> out = codec.decode(bytes, n, 6);
     const bool raw = codec.entry->row.id == kFloat32Id || codec.entry->row.id == kBf16Id;  // carry what they are given
@@ -25,10 +25,10 @@ bool decodes(PeerCodec& codec, const std::vector<uint8_t>& bytes, size_t n) {
   }
 }
 
-TEST(PeersCorrupt, EveryTruncationAndExtension) {
-  for (const std::string& spec : peer_specs()) {
+TEST(BaselinesCorrupt, EveryTruncationAndExtension) {
+  for (const std::string& spec : baseline_specs()) {
     SCOPED_TRACE(spec);
-    PeerCodec codec(spec);
+    BaselineCodec codec(spec);
     const size_t n = codec.params.log2_block < 8 ? 200 : 700;
     std::vector<uint8_t> bytes = codec.encode(lognormal_vector(n, 1), 6);
     for (size_t length = 0; length < bytes.size(); ++length) {
@@ -40,11 +40,11 @@ TEST(PeersCorrupt, EveryTruncationAndExtension) {
   }
 }
 
-TEST(PeersCorrupt, BitFlipsAndNoise) {
+TEST(BaselinesCorrupt, BitFlipsAndNoise) {
   CounterRng rng(4);
-  for (const std::string& spec : peer_specs()) {
+  for (const std::string& spec : baseline_specs()) {
     SCOPED_TRACE(spec);
-    PeerCodec codec(spec);
+    BaselineCodec codec(spec);
     const size_t n = 300;
     const std::vector<uint8_t> bytes = codec.encode(lognormal_vector(n, 1), 6);
     for (int i = 0; i < 600; ++i) {
@@ -62,13 +62,13 @@ TEST(PeersCorrupt, BitFlipsAndNoise) {
   }
 }
 
-void set_float(std::vector<uint8_t>& bytes, size_t at, float v) { peers::write_float(bytes.data() + at, v); }
+void set_float(std::vector<uint8_t>& bytes, size_t at, float v) { baselines::write_float(bytes.data() + at, v); }
 
-TEST(PeersCorrupt, ScalesMustBeFiniteAndOrdered) {
+TEST(BaselinesCorrupt, ScalesMustBeFiniteAndOrdered) {
   const std::vector<float> x = lognormal_vector(300, 1);
-  for (const std::string& spec : peer_specs()) {
+  for (const std::string& spec : baseline_specs()) {
     if (spec == "float32" || spec == "bf16") continue;
-    PeerCodec codec(spec);
+    BaselineCodec codec(spec);
     const std::vector<uint8_t> bytes = codec.encode(x, 6);
     for (const float v : {NAN, INFINITY, -INFINITY}) {
       std::vector<uint8_t> damaged = bytes;
@@ -77,13 +77,13 @@ TEST(PeersCorrupt, ScalesMustBeFiniteAndOrdered) {
     }
   }
   for (const char* spec : {"drive", "terngrad", "qsgd", "qsgd:code=fixed"}) {
-    PeerCodec codec(spec);
+    BaselineCodec codec(spec);
     std::vector<uint8_t> bytes = codec.encode(x, 6);
     set_float(bytes, 0, -1);
     EXPECT_KPD_ERROR(kCorruptData, "negative", codec.decode(bytes, x.size(), 6));
   }
   for (const char* spec : {"sq", "hadamard-sq", "kashin-sq", "drive+"}) {
-    PeerCodec codec(spec);
+    BaselineCodec codec(spec);
     std::vector<uint8_t> bytes = codec.encode(x, 6);
     set_float(bytes, 0, 2);
     set_float(bytes, 4, 1);
@@ -94,15 +94,15 @@ TEST(PeersCorrupt, ScalesMustBeFiniteAndOrdered) {
   }
 }
 
-TEST(PeersCorrupt, PaddingAndDigits) {
+TEST(BaselinesCorrupt, PaddingAndDigits) {
   const std::vector<float> x = lognormal_vector(101, 1);
   for (const char* spec : {"drive", "drive+", "sq:bits=1", "hadamard-sq:bits=3", "kashin-sq:bits=1"}) {
-    PeerCodec codec(spec);
+    BaselineCodec codec(spec);
     std::vector<uint8_t> bytes = codec.encode(x, 6);
     bytes.back() |= 0x80;
     EXPECT_KPD_ERROR(kCorruptData, "expected zero", codec.decode(bytes, x.size(), 6));
   }
-  PeerCodec fixed("qsgd:bits=3,norm=max,code=fixed");  // 101 = 4 * 21 + 17 digits, 236 + 48 bits
+  BaselineCodec fixed("qsgd:bits=3,norm=max,code=fixed");  // 101 = 4 * 21 + 17 digits, 236 + 48 bits
   std::vector<uint8_t> digits = fixed.encode(x, 6);
   ASSERT_EQ(digits.size(), 4u + 36);
   digits.back() |= 0x10;
@@ -111,12 +111,12 @@ TEST(PeersCorrupt, PaddingAndDigits) {
   digits[4 + 29] |= 0xf0;  // the first half byte of the last group; then all of it
   for (size_t i = 34; i < 40; ++i) digits[i] = i < 39 ? 0xff : 0x0f;
   EXPECT_KPD_ERROR(kCorruptData, "byte 33: a group of 17 digits of radix 7 is too large", fixed.decode(digits, x.size(), 6));
-  PeerCodec single("qsgd:bits=5,norm=max,code=fixed");
+  BaselineCodec single("qsgd:bits=5,norm=max,code=fixed");
   digits = single.encode(x, 6);
   digits[4] |= 0x1f;
   EXPECT_KPD_ERROR(kCorruptData, "byte 4: a group of 1 digits of radix 31 is too large", single.decode(digits, x.size(), 6));
 
-  PeerCodec terngrad("terngrad");
+  BaselineCodec terngrad("terngrad");
   std::vector<uint8_t> bytes = terngrad.encode(x, 6);
   bytes[4] = 243;
   EXPECT_KPD_ERROR(kCorruptData, "byte 4: ternary byte 243, expected at most 242", terngrad.decode(bytes, x.size(), 6));
@@ -138,8 +138,8 @@ std::vector<uint8_t> qsgd_segment(const std::vector<float>& norms, std::string t
 }
 
 // Elias omega: 1 = 0, 2 = 100, 3 = 110, 4 = 101000, 70 = 10 110 1000110 0.
-TEST(PeersCorrupt, QsgdCodes) {
-  PeerCodec codec("qsgd:bits=2");  // s = 2
+TEST(BaselinesCorrupt, QsgdCodes) {
+  BaselineCodec codec("qsgd:bits=2");  // s = 2
   std::vector<float> expected(64, 0.0f);
   // Two nonzeros: distance 4, negative, level 2; distance 1, positive, level 1.
   expected[3] = -6.0f, expected[4] = 3.0f;
@@ -163,10 +163,10 @@ TEST(PeersCorrupt, QsgdCodes) {
   refused(qsgd_segment({0.0f}, "1"), "bytes are left");
 }
 
-TEST(PeersCorrupt, RecordFields) {
-  for (const std::string& spec : peer_specs()) {
+TEST(BaselinesCorrupt, RecordFields) {
+  for (const std::string& spec : baseline_specs()) {
     SCOPED_TRACE(spec);
-    const PeerCodec good(spec);
+    const BaselineCodec good(spec);
     const auto refused = [&](auto change) {
       WireParams p = good.params;
       change(p);
@@ -192,17 +192,17 @@ TEST(PeersCorrupt, RecordFields) {
   }
 }
 
-TEST(PeersCorrupt, SpecErrorsNameTheKey) {
-  EXPECT_KPD_ERROR(kInvalidArgument, "bits=9", PeerCodec("sq:bits=9"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "bits=2.5", PeerCodec("qsgd:bits=2.5"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "bits=1", PeerCodec("qsgd:bits=1,code=fixed"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "norm=linf", PeerCodec("qsgd:norm=linf"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "power of two", PeerCodec("drive:block=100"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "scale=norm", PeerCodec("drive:scale=norm"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "rounds=7", PeerCodec("hadamard-sq:rounds=7"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'bits'", PeerCodec("drive:bits=1"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'rounds'", PeerCodec("sq:rounds=1"));
-  EXPECT_KPD_ERROR(kInvalidArgument, "iterations=0", PeerCodec("kashin-sq:iterations=0"));
+TEST(BaselinesCorrupt, SpecErrorsNameTheKey) {
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=9", BaselineCodec("sq:bits=9"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=2.5", BaselineCodec("qsgd:bits=2.5"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "bits=1", BaselineCodec("qsgd:bits=1,code=fixed"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "norm=linf", BaselineCodec("qsgd:norm=linf"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "power of two", BaselineCodec("drive:block=100"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "scale=norm", BaselineCodec("drive:scale=norm"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "rounds=7", BaselineCodec("hadamard-sq:rounds=7"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'bits'", BaselineCodec("drive:bits=1"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'rounds'", BaselineCodec("sq:rounds=1"));
+  EXPECT_KPD_ERROR(kInvalidArgument, "iterations=0", BaselineCodec("kashin-sq:iterations=0"));
 }
 
 }  // namespace

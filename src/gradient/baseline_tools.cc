@@ -1,5 +1,5 @@
-// gradient: see peer_tools.h.
-#include "gradient/peer_tools.h"
+// gradient: see baseline_tools.h.
+#include "gradient/baseline_tools.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 #include "kernels/sums.h"
 
-namespace kpd::gradient::peers {
+namespace kpd::gradient::baselines {
 namespace {
 
 constexpr uint32_t kInfBits = 0x7f800000u;
@@ -152,4 +152,4 @@ uint64_t emit(std::span<const float> y, double factor, float weight, bool accumu
   return saturated;
 }
 
-}  // namespace kpd::gradient::peers
+}  // namespace kpd::gradient::baselines

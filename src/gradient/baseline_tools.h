@@ -1,4 +1,4 @@
-// gradient: what the peer methods share: scaling by powers of two, fixed-order sums, bit strings,
+// gradient: what the baselines share: scaling by powers of two, fixed-order sums, bit strings,
 // random subsets and the last step of a decoder. Private.
 //
 // Everything here decides stream bytes or decoded values, so it uses only IEEE + - * / sqrt in a written order.
@@ -15,7 +15,7 @@
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 
-namespace kpd::gradient::peers {
+namespace kpd::gradient::baselines {
 
 // --- scaling.
 // 2^e as a double, -1000 < e < 1000.
@@ -147,4 +147,4 @@ std::span<T> grown(std::vector<T>& v, size_t n) {
   return std::span<T>(v.data(), n);
 }
 
-}  // namespace kpd::gradient::peers
+}  // namespace kpd::gradient::baselines

@@ -1,4 +1,4 @@
-// tests: a codec of one of the peer methods, driven through its table entry, without the message layer.
+// tests: a codec of one of the baseline methods, driven through its table entry, without the message layer.
 #pragma once
 
 #include <cmath>
@@ -8,14 +8,14 @@
 #include <string_view>
 #include <vector>
 
-#include "gradient/peers.h"
+#include "gradient/baselines.h"
 #include "gradient/units.h"
 #include "kpd/base/error.h"
 #include "kpd/base/rng.h"
 
 namespace kpd::gradient {
 
-inline const std::vector<MethodEntry>& peer_entries() {
+inline const std::vector<MethodEntry>& baseline_entries() {
   static const std::vector<MethodEntry> entries = {float32_entry(),  bf16_entry(),        drive_entry(),     drive_plus_entry(),
                                                    sq_entry(),       hadamard_sq_entry(), kashin_sq_entry(), qsgd_entry(),
                                                    terngrad_entry(), randk_entry()};
@@ -23,7 +23,7 @@ inline const std::vector<MethodEntry>& peer_entries() {
 }
 
 // One spec of every kind of path; small blocks so that a segment holds several.
-inline const std::vector<std::string>& peer_specs() {
+inline const std::vector<std::string>& baseline_specs() {
   static const std::vector<std::string> specs = {"float32",
                                                  "bf16",
                                                  "drive",
@@ -59,13 +59,13 @@ inline const std::vector<std::string>& peer_specs() {
   return specs;
 }
 
-struct PeerCodec {
-  explicit PeerCodec(const std::string& text) {
+struct BaselineCodec {
+  explicit BaselineCodec(const std::string& text) {
     const Spec spec = Spec::parse(text);
-    for (const MethodEntry& e : peer_entries()) {
+    for (const MethodEntry& e : baseline_entries()) {
       if (e.row.name == spec.method()) entry = &e;
     }
-    if (entry == nullptr) fail(ErrorCode::kInvalidArgument, "no peer named ", spec.method());
+    if (entry == nullptr) fail(ErrorCode::kInvalidArgument, "no baseline named ", spec.method());
     std::vector<std::string_view> names;
     for (const SpecKey& key : entry->row.keys) names.push_back(key.key);
     spec.check_keys(names);
