@@ -20,7 +20,6 @@ std::atomic<int> g_isa{-1};
 
 namespace {
 
-constexpr int kScalar = static_cast<int>(std::size(kIsas)) - 1;
 std::mutex g_mutex;  // guards changes of g_isa
 
 int64_t highway_target(IsaTarget target) {
@@ -64,7 +63,7 @@ bool is_built(const Isa& isa) {
   return (highway_target(isa.target) & HWY_TARGETS) != 0 && (isa.features == 0 || KPD_VARIANTS_BUILT != 0);
 }
 
-// Of this machine. Asked once, before any is forced, because forcing changes Highway's answer.
+// Of this machine.
 const std::array<bool, std::size(kIsas)>& runs_here() {
   static const std::array<bool, std::size(kIsas)> runs = [] {
     std::array<bool, std::size(kIsas)> found{};
@@ -88,11 +87,6 @@ std::string joined(const std::vector<std::string>& names) {
 int choose(const std::string& name, const char* source) {
   for (size_t i = 0; i < std::size(kIsas); ++i) {
     if (name != kIsas[i].name || !runs_here()[i]) continue;
-    // For what Highway itself dispatches. Its tables index by a mask that else only the first dispatched call updates.
-    if (const int64_t target = highway_target(kIsas[i].target); target != 0) {
-      hwy::SetSupportedTargetsForTest(target);
-      hwy::GetChosenTarget().Update(target);
-    }
     g_isa.store(static_cast<int>(i), std::memory_order_release);
     return static_cast<int>(i);
   }
@@ -132,7 +126,5 @@ void set_isa(const std::string& name) {
   const std::lock_guard lock(g_mutex);
   (void)choose(name, "instruction set");
 }
-
-bool use_scalar_kernels() { return isa_index() == kScalar; }
 
 }  // namespace kpd

@@ -12,22 +12,17 @@
 #include <hwy/highway.h>
 
 #include "kernels/hadamard-inl.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) { scalar::fwht(y, n, in, out); }
-void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) { scalar::flip_scale(in, n, dst, accumulate); }
-void MirrorButterfly(float* y, size_t n) { scalar::mirror_butterfly(y, n); }
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 using namespace hadamard;
 
-void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
+void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
   if (n < kShortestVector) return scalar::fwht(y, n, in, out);
   if (n <= kRegisterTransform) {
     const HadamardEdge before{in.signs, 0, in.scale};
@@ -37,7 +32,7 @@ void Fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
   long_transform(y, n, in, out);
 }
 
-void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
+void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
   const D d;
   const V scale = hn::Set(d, in.scale);
   size_t i = 0;
@@ -54,7 +49,7 @@ void FlipScale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
   }
 }
 
-void MirrorButterfly(float* y, size_t n) {
+void mirror_butterfly(float* y, size_t n) {
   const D d;
   const V c = hn::Set(d, kSqrtHalf);
   const size_t half = n / 2;
@@ -72,30 +67,15 @@ void MirrorButterfly(float* y, size_t n) {
   }
 }
 
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(Fwht);
-HWY_EXPORT(FlipScale);
-HWY_EXPORT(MirrorButterfly);
-
-void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out) {
-  if (use_scalar_kernels()) return scalar::fwht(y, n, in, out);
-  HWY_DYNAMIC_DISPATCH(Fwht)(y, n, in, out);
-}
-
-void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate) {
-  if (use_scalar_kernels()) return scalar::flip_scale(in, n, dst, accumulate);
-  HWY_DYNAMIC_DISPATCH(FlipScale)(in, n, dst, accumulate);
-}
-
-void mirror_butterfly(float* y, size_t n) {
-  if (use_scalar_kernels()) return scalar::mirror_butterfly(y, n);
-  HWY_DYNAMIC_DISPATCH(MirrorButterfly)(y, n);
-}
+KPD_DISPATCH(fwht);
+KPD_DISPATCH(flip_scale);
+KPD_DISPATCH(mirror_butterfly);
 }  // namespace kpd::kernels
 #endif

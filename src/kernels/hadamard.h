@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dispatch.h"
+
 namespace kpd::kernels {
 
 // What is done to a value before the first butterfly and after the last.
@@ -25,7 +27,7 @@ struct HadamardOut {
 
 // y[n] = H (signs * scale * src), unnormalised; n a power of two, 2 <= n <= 2^24. If out is not null the last pass writes
 // out->dst = (or +=) out->scale * signs * result instead of y (y is then undefined).
-void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out = nullptr);
+KPD_KERNEL(fwht, void(float* y, size_t n, const HadamardIn& in, const HadamardOut* out));
 
 // A length cut in powers of two, largest first: 80 = 64 + 16, 112 = 64 + 32 + 16, 576 = 512 + 64. fn(first, power) for each, in
 // order of `first`, which is a multiple of 2 * power (or 0): no block's sign bits cross a word unless they fill words.
@@ -47,21 +49,15 @@ struct HadamardEdge {
 
 // Many rows in place: y[r * stride .. + n) = after(H before(...)) for each of n_rows rows, unnormalised; n a power of two, 1 <=
 // n <= 2^24, stride >= n. What lies between rows is neither read nor written. Bits of a row depend on that row alone.
-void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after);
+KPD_KERNEL(fwht_rows,
+           void(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after));
 
 // dst[i] = signs * scale * src[i], or += (the two edges of fwht alone; may be in place).
-void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate = false);
+KPD_KERNEL(flip_scale, void(const HadamardIn& in, size_t n, float* dst, bool accumulate));
 
 // For i < floor(n/2), with c = float(1/sqrt(2)): (y[i], y[n-1-i]) = ((y[i] + y[n-1-i]) * c, (y[i] - y[n-1-i]) * c). The middle
 // one of an odd n stays. Symmetric and orthogonal, so it is its own inverse.
 inline constexpr float kSqrtHalf = 0.70710678118654752440f;
-void mirror_butterfly(float* y, size_t n);
-
-namespace scalar {
-void fwht(float* y, size_t n, const HadamardIn& in, const HadamardOut* out);
-void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after);
-void flip_scale(const HadamardIn& in, size_t n, float* dst, bool accumulate);
-void mirror_butterfly(float* y, size_t n);
-}  // namespace scalar
+KPD_KERNEL(mirror_butterfly, void(float* y, size_t n));
 
 }  // namespace kpd::kernels

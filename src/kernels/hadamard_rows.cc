@@ -10,24 +10,19 @@
 #include <hwy/highway.h>
 
 #include "kernels/hadamard-inl.h"
-#include "kpd/base/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kpd::kernels {
 namespace HWY_NAMESPACE {
 
-#if KPD_TARGET_IS_SCALAR
-void FwhtRows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after) {
-  scalar::fwht_rows(y, n_rows, n, stride, before, after);
-}
-#else
+#if !KPD_TARGET_IS_SCALAR
 
 namespace hn = hwy::HWY_NAMESPACE;
 using namespace hadamard;
 
 bool does_nothing(const HadamardEdge& edge) { return edge.signs == nullptr && edge.scale == 1.0f; }
 
-void RegisterRows(size_t n, const ShortRows& rows) {
+void register_rows(size_t n, const ShortRows& rows) {
   const bool before = !does_nothing(rows.before), after = !does_nothing(rows.after);
   if (before && after) return short_rows<true, true>(n, rows);
   if (before) return short_rows<true, false>(n, rows);
@@ -47,7 +42,7 @@ HWY_INLINE VU repeated_signs(const HadamardEdge& edge, size_t n) {
 
 // [n_floats / n, n], contiguous; n_floats a multiple of kLanes.
 template <size_t n>
-HWY_NOINLINE void FlatRows(float* y, size_t n_floats, const HadamardEdge& before, const HadamardEdge& after) {
+HWY_NOINLINE void flat_rows(float* y, size_t n_floats, const HadamardEdge& before, const HadamardEdge& after) {
   const D d;
   const VU signs_before = repeated_signs(before, n), signs_after = repeated_signs(after, n);
   const V scale_before = hn::Set(d, before.scale), scale_after = hn::Set(d, after.scale);
@@ -58,20 +53,20 @@ HWY_NOINLINE void FlatRows(float* y, size_t n_floats, const HadamardEdge& before
 }
 
 // Transforms the first rows that fill vectors; returns how many they are.
-size_t FlatRowsOf(float* y, size_t n_rows, size_t n, const HadamardEdge& before, const HadamardEdge& after) {
+size_t flat_rows_of(float* y, size_t n_rows, size_t n, const HadamardEdge& before, const HadamardEdge& after) {
   const size_t n_floats = n_rows * n / kLanes * kLanes;
-  if (n == 2) FlatRows<2>(y, n_floats, before, after);
+  if (n == 2) flat_rows<2>(y, n_floats, before, after);
   if constexpr (kLanes > 4) {
-    if (n == 4) FlatRows<4>(y, n_floats, before, after);
+    if (n == 4) flat_rows<4>(y, n_floats, before, after);
   }
   if constexpr (kLanes > 8) {
-    if (n == 8) FlatRows<8>(y, n_floats, before, after);
+    if (n == 8) flat_rows<8>(y, n_floats, before, after);
   }
   return n_floats / n;
 }
 
 // What fwht_rows does with rows too long for the registers.
-void LongRows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after) {
+void long_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after) {
   const uint32_t* const signs_before = before.signs == nullptr ? nullptr : before.signs + before.first_bit / 32;
   const uint32_t* const signs_after = after.signs == nullptr ? nullptr : after.signs + after.first_bit / 32;
   for (size_t r = 0; r < n_rows; ++r) {
@@ -81,29 +76,24 @@ void LongRows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEd
   }
 }
 
-void FwhtRows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after) {
-  if (n > kRegisterTransform) return LongRows(y, n_rows, n, stride, before, after);
+void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after) {
+  if (n > kRegisterTransform) return long_rows(y, n_rows, n, stride, before, after);
   if (n > 1 && n < kLanes && stride == n) {
-    const size_t done = FlatRowsOf(y, n_rows, n, before, after);
+    const size_t done = flat_rows_of(y, n_rows, n, before, after);
     y += done * n;
     n_rows -= done;
   }
   if (n < kShortestVector) return scalar::fwht_rows(y, n_rows, n, stride, before, after);
-  RegisterRows(n, {y, y, n_rows, stride, before, after, false});
+  register_rows(n, {y, y, n_rows, stride, before, after, false});
 }
 
-#endif  // KPD_TARGET_IS_SCALAR
+#endif  // !KPD_TARGET_IS_SCALAR
 }  // namespace HWY_NAMESPACE
 }  // namespace kpd::kernels
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kpd::kernels {
-HWY_EXPORT(FwhtRows);
-
-void fwht_rows(float* y, size_t n_rows, size_t n, size_t stride, const HadamardEdge& before, const HadamardEdge& after) {
-  if (use_scalar_kernels()) return scalar::fwht_rows(y, n_rows, n, stride, before, after);
-  HWY_DYNAMIC_DISPATCH(FwhtRows)(y, n_rows, n, stride, before, after);
-}
+KPD_DISPATCH(fwht_rows);
 }  // namespace kpd::kernels
 #endif

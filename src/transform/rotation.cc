@@ -107,11 +107,11 @@ void Rotation::forward_scaled(const float* x, float scale, std::span<const uint3
   check(signs);
   if (overlaps()) return forward_overlap(x, scale, signs, y);
   if (is_blocks()) {
-    kernels::flip_scale({x, nullptr, scale}, n_, y);
+    kernels::flip_scale({x, nullptr, scale}, n_, y, false);
     return forward_group(y, 1, n_, signs);
   }
   for (int round = 0; round < rounds_; ++round) {
-    kernels::fwht(y, n_, {round == 0 ? x : y, set(signs, round), round == 0 ? scale : 1.0f});
+    kernels::fwht(y, n_, {round == 0 ? x : y, set(signs, round), round == 0 ? scale : 1.0f}, nullptr);
   }
 }
 
@@ -125,7 +125,7 @@ void Rotation::inverse_scaled(float* y, std::span<const uint32_t> signs, float s
   // H, then the signs of a round ride on the loads of the next transform and, for round 0, on the last stores.
   const uint32_t* before = nullptr;
   for (int round = rounds_ - 1; round > 0; --round) {
-    kernels::fwht(y, n_, {y, before, 1.0f});
+    kernels::fwht(y, n_, {y, before, 1.0f}, nullptr);
     before = set(signs, round);
   }
   const kernels::HadamardOut out{dst, set(signs, 0), scale, accumulate};
@@ -137,10 +137,10 @@ void Rotation::forward_overlap(const float* x, float scale, std::span<const uint
   for (int round = 0; round < rounds_; ++round) {
     const kernels::HadamardIn in{round == 0 ? x : y, set(signs, round), round == 0 ? scale : 1.0f};
     if (signs_split(power_)) {
-      kernels::flip_scale({in.src + power_, in.signs + power_ / 32, in.scale}, n_ - power_, y + power_);
+      kernels::flip_scale({in.src + power_, in.signs + power_ / 32, in.scale}, n_ - power_, y + power_, false);
       transform_part(y, power_, norm_, in, nullptr);
     } else {
-      kernels::flip_scale(in, n_, y);
+      kernels::flip_scale(in, n_, y, false);
       transform_part(y, power_, norm_, {y, nullptr, 1.0f}, nullptr);
     }
     // Signs of its own: without them H on H's output would undo much of the mixing where the two overlap.
@@ -157,7 +157,7 @@ void Rotation::inverse_overlap(float* y, std::span<const uint32_t> signs, float 
     const uint32_t* const words = set(signs, round);
     if (round > 0 && signs_split(power_)) {
       transform_part(y, power_, norm_, {y, nullptr, 1.0f}, words);
-      kernels::flip_scale({y + power_, words + power_ / 32, 1.0f}, n_ - power_, y + power_);
+      kernels::flip_scale({y + power_, words + power_ / 32, 1.0f}, n_ - power_, y + power_, false);
       continue;
     }
     transform_part(y, power_, norm_, {y, nullptr, 1.0f}, nullptr);

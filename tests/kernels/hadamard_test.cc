@@ -33,7 +33,7 @@ TEST_P(Hadamard, EqualsTheReference) {
     for (int mode = 0; mode < 8; ++mode) {
       const HadamardIn in{x.data(), (mode & 1) != 0 ? before.data() : nullptr, 0.3f};
       std::vector<float> y(n), want_y(n), got = random_floats(n, 5), want = got;
-      fwht(y.data(), n, in);
+      fwht(y.data(), n, in, nullptr);
       scalar::fwht(want_y.data(), n, in, nullptr);
       ASSERT_EQ(std::memcmp(y.data(), want_y.data(), 4 * n), 0) << n << " mode " << mode;
       HadamardOut out{got.data(), (mode & 2) != 0 ? after.data() : nullptr, 1.7f, (mode & 4) != 0};
@@ -51,7 +51,7 @@ TEST_P(Hadamard, ZerosAndTinyNumbersEqualTheReference) {
     std::vector<float> x(n, 0.0f), y(n), want(n);
     for (size_t i = 0; i < n; i += 3) x[i] = -0.0f;
     for (size_t i = 1; i < n; i += 64) x[i] = i % 128 == 1 ? 1e-42f : -1.0f;
-    fwht(y.data(), n, {x.data(), nullptr, 1.0f});
+    fwht(y.data(), n, {x.data(), nullptr, 1.0f}, nullptr);
     scalar::fwht(want.data(), n, {x.data(), nullptr, 1.0f}, nullptr);
     EXPECT_EQ(std::memcmp(y.data(), want.data(), 4 * n), 0) << n;
   }
@@ -77,7 +77,7 @@ TEST_P(Hadamard, WorksInPlace) {
   std::vector<float> x = random_floats(4096, 1), y(4096), want(4096);
   const std::vector<uint32_t> signs = random_bits(128, 2);
   scalar::fwht(want.data(), 4096, {x.data(), signs.data(), 2.0f}, nullptr);
-  fwht(x.data(), 4096, {x.data(), signs.data(), 2.0f});
+  fwht(x.data(), 4096, {x.data(), signs.data(), 2.0f}, nullptr);
   EXPECT_EQ(x, want);
 }
 

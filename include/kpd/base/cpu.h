@@ -20,6 +20,5 @@ std::vector<std::string> built_isas();
 std::string active_isa();
 // Forces one (tests, --isa); throws as described above. Not thread-safe against running kernels.
 void set_isa(const std::string& name);
-bool use_scalar_kernels();
 
 }  // namespace kpd
