@@ -85,7 +85,7 @@ void random_chunk(const BlockKey& key, Purpose purpose, uint32_t first, uint32_t
   random_words(key, purpose, 0, first / 4, words);
 }
 
-void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices) {
+void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, AlignedBuffer<uint16_t>& indices) {
   const std::span<uint16_t> out = grown(indices, size_t{n} + 1);
   uint32_t words[kChunk];
   uint32_t kept = 0;

@@ -55,7 +55,7 @@ inline int32_t round_stochastically(int32_t below, float fraction, uint32_t word
 }
 // Exactly k of n indices, each subset equally likely (Knuth, TAOCP 2, 3.4.2, algorithm S, with words of Purpose::kWindow),
 // rising.
-void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, std::vector<uint16_t>& indices);
+void choose_subset(const BlockKey& key, uint32_t n, uint32_t k, AlignedBuffer<uint16_t>& indices);
 
 // --- bit strings: bit j is bit j % 8 of byte j / 8; a value's lowest bit comes first.
 class BitPacker {
@@ -139,12 +139,5 @@ void check_padding(std::span<const uint8_t> src, uint64_t offset, uint64_t bits)
 
 // dst[i] = v, or dst[i] += weight * v, with v = float(y[i] * factor) saturated; returns how many were.
 uint64_t emit(std::span<const float> y, double factor, float weight, bool accumulate, float* dst);
-
-// `v` holds at least n elements; never shrinks.
-template <class T>
-std::span<T> grown(std::vector<T>& v, size_t n) {
-  if (v.size() < n) v.resize(n);
-  return std::span<T>(v.data(), n);
-}
 
 }  // namespace kpd::gradient::baselines

@@ -3,7 +3,7 @@
 
 namespace kpd::gradient {
 
-BlockRotation::BlockRotation(size_t n, int rounds, const BlockKey& key, std::vector<uint32_t>& words) : plan_(n, rounds) {
+BlockRotation::BlockRotation(size_t n, int rounds, const BlockKey& key, AlignedBuffer<uint32_t>& words) : plan_(n, rounds) {
   const size_t n_words = plan_.n_sign_words();
   if (words.size() < n_words) words.resize(n_words);
   plan_.for_each_sign_set(std::span(words.data(), n_words), [&](int round, int which, std::span<uint32_t> set) {

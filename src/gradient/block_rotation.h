@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "gradient/random_words.h"
+#include "kpd/base/memory.h"
 #include "kpd/transform/rotation.h"
 
 namespace kpd::gradient {
@@ -14,7 +14,7 @@ class BlockRotation {
  public:
   // Draws the signs into `words`, which grows at its first use for a length and keeps them as long as this object is used.
   // Errors are Rotation's.
-  BlockRotation(size_t n, int rounds, const BlockKey& key, std::vector<uint32_t>& words);
+  BlockRotation(size_t n, int rounds, const BlockKey& key, AlignedBuffer<uint32_t>& words);
 
   // In place, orthonormal; y has the block's length.
   void forward(std::span<float> y) const { plan_.forward(y.data(), 1, y.size(), signs_); }

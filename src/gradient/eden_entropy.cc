@@ -241,7 +241,7 @@ class EdenEntropy final : public SegmentCodec {
     float* const offset = s.extra.data() + n;
     Sections sections;
     make_sections(own, n, sections);
-    make_offsets(own, sections, n, s.words, offset);
+    make_offsets(own, sections, n, s.words.values(), offset);
     kernels::quantize_dithered(s.rotated.data(), offset, n, static_cast<float>(1.0 / (u * scale * step_->step)), index);
     float* const values = s.extra.data();
     split(index, n, symbols, raw, values, s.symbols.data(), escapes);
@@ -369,7 +369,7 @@ class EdenEntropy final : public SegmentCodec {
         const BlockKey own{keys.own, shape.first_block + b};
         Sections sections;
         make_sections(own, n, sections);
-        make_offsets(own, sections, n, s.words, s.extra.data());
+        make_offsets(own, sections, n, s.words.values(), s.extra.data());
         kernels::subtract_dither(s.extra.data(), n, step_->float_step, y.data());
       }
       result += fn(b, word, y, static_cast<double>(std::max(max_level_, escape_max) + step_->float_step));

@@ -120,7 +120,7 @@ void EncodePlan::measure_energies(std::span<const TensorView> tensors, size_t co
   const auto measure_one = [&](size_t i, int worker) {
     const Job& job = jobs_[i];
     if (!allocates(units_[job.unit], codec)) return;
-    std::vector<float>& values = scratch_[static_cast<size_t>(worker)].input;
+    AlignedBuffer<float>& values = scratch_[static_cast<size_t>(worker)].input;
     if (values.size() < job.shape.elements) values.resize(job.shape.elements);
     gather(job, tensors, std::span(values.data(), job.shape.elements));
     for (uint32_t b = 0; b < job.shape.n_blocks; ++b) {

@@ -17,6 +17,7 @@
 
 #include "gradient/method_fields.h"
 #include "gradient/random_words.h"
+#include "kpd/base/memory.h"
 #include "kpd/base/spec.h"
 #include "kpd/gradient/codec.h"
 
@@ -89,19 +90,25 @@ struct SegmentStats {
   uint64_t nonfinite = 0;
 };
 
-// Per-thread memory, grown on first use and then reused.
+// Per-thread memory, grown on first use and then reused. Aligned, so that no load of a vector crosses cache lines.
 struct Scratch {
-  std::vector<float> input;       // the stream's: a segment that could not be encoded where it lies
-  std::vector<float> values;      // one block, method's own
-  std::vector<float> rotated;     // one block
-  std::vector<float> extra;       // method's own
-  std::vector<uint8_t> bytes;     // method's own
-  std::vector<uint16_t> symbols;  // method's own
-  std::vector<uint32_t> words;    // random words
-  std::vector<uint32_t> signs;    // of the block that is rotated
-  std::vector<int16_t> escapes;   // method's own
-  std::vector<float> unscaled;    // the stream's: a whole decoded segment that is not yet its caller's
+  AlignedBuffer<float> input;       // the stream's: a segment that could not be encoded where it lies
+  AlignedBuffer<float> values;      // one block, method's own
+  AlignedBuffer<float> rotated;     // one block
+  AlignedBuffer<float> extra;       // method's own
+  AlignedBuffer<uint8_t> bytes;     // method's own
+  AlignedBuffer<uint16_t> symbols;  // method's own
+  AlignedBuffer<uint32_t> words;    // random words
+  AlignedBuffer<uint32_t> signs;    // of the block that is rotated
+  std::vector<int16_t> escapes;     // method's own
+  AlignedBuffer<float> unscaled;    // the stream's: a whole decoded segment that is not yet its caller's
 };
+// `b` holds at least n elements, and what it held is lost if it has to grow; never shrinks.
+template <class T>
+std::span<T> grown(AlignedBuffer<T>& b, size_t n) {
+  if (b.size() < n) b.resize(n);
+  return {b.data(), n};
+}
 
 // What an element that holds `old` becomes by a decoded value: v, or old + weight * v where values are accumulated, each
 // limited to the float range. Counts a v beyond it.

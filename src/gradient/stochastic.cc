@@ -141,7 +141,7 @@ class SqCodec final : public SegmentCodec {
       const double norm2 = sum_squares(y);
       const BlockKey own = own_key(keys, shape, i);
       const std::span<float> z = grown(scratch.extra, size_t{2} * plan.coded).subspan(0, plan.coded);
-      const std::span<float> kept = std::span<float>(scratch.extra).subspan(plan.coded, plan.coded);
+      const std::span<float> kept = scratch.extra.values().subspan(plan.coded, plan.coded);
       gather(y, plan, own, z, scratch);
       std::copy(z.begin(), z.end(), kept.begin());
       sq_write(z, plan, unit, own, floats, bits, scratch);

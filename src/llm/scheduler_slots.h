@@ -35,9 +35,9 @@ struct Running {
 struct Held {
   SequenceId id = 0;
   std::vector<text::TokenId> tokens;  // what the cache holds, in order
-  // Scores of a leading part of tokens (the first is unknown), so that a shared beginning need not be scored again.
+  // Scores of a leading part of tokens (the first is unknown), so that a shared prefix need not be scored again.
   std::vector<TokenScore> scores;
-  size_t scored_top = 0;  // likeliest tokens kept with each of them
+  size_t scored_top = 0;  // most probable tokens kept with each of them
   uint64_t last_used = 0;
 };
 
@@ -62,7 +62,7 @@ class Slots {
   size_t n_kept() const;
   uint64_t kept_bytes() const { return kept_bytes_; }
 
-  // Whether a prompt that is being read will soon hold much more of this one's beginning than any sequence does now.
+  // Whether a prompt that is being read will soon hold much more of this one's prefix than any sequence does now.
   bool worth_waiting(const Request& request);
   // The free slot where the request starts, made to hold as much of its prompt as any sequence has. There must be a free one.
   Slot& prepare(const Request& request);

@@ -9,7 +9,7 @@ namespace kpd::llm {
 namespace {
 
 // The n largest, descending; of equals the smaller id first, as the sampler takes it.
-std::vector<std::pair<text::TokenId, float>> likeliest(const float* row, size_t n_vocabulary, size_t n, double log_sum) {
+std::vector<std::pair<text::TokenId, float>> most_probable(const float* row, size_t n_vocabulary, size_t n, double log_sum) {
   std::vector<std::pair<text::TokenId, float>> best;
   for (size_t i = 0; i < n_vocabulary; ++i) {
     if (best.size() == n && (n == 0 || !(row[i] > best.back().second))) continue;
@@ -25,7 +25,8 @@ std::vector<std::pair<text::TokenId, float>> likeliest(const float* row, size_t 
 
 TokenScore score_of(const float* row, size_t n_vocabulary, text::TokenId token, size_t n_top) {
   const double log_sum = kernels::log_sum_exp(row, n_vocabulary);
-  return {token, static_cast<float>(static_cast<double>(row[token]) - log_sum), likeliest(row, n_vocabulary, n_top, log_sum)};
+  return {token, static_cast<float>(static_cast<double>(row[token]) - log_sum),
+          most_probable(row, n_vocabulary, n_top, log_sum)};
 }
 
 }  // namespace kpd::llm

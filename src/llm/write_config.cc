@@ -127,7 +127,7 @@ void put_scales(const ModelDescription& d, const Family& family, io::Json& json)
     const double scale = static_cast<double>(d.attention_scale);
     const double scalar = solve(1 / (scale * scale), d.attention_scale, [](double x) { return 1 / std::sqrt(x); });
     json["query_pre_attn_scalar"] = scalar;
-    // Its class takes whole numbers as such alone.
+    // Its class takes integers only as such.
     if (scalar == std::round(scalar)) json["query_pre_attn_scalar"] = static_cast<uint64_t>(scalar);
     const auto cap = [](float value) { return value == 0 ? io::Json() : io::Json(short_decimal(value)); };
     json["attn_logit_softcapping"] = cap(d.attention_softcap);

@@ -22,7 +22,7 @@ struct Arguments {
 // The arguments by parameter; missing ones are Kind::kMissing. A parameter whose name begins with a space is positional only.
 // Trouble names `what`.
 std::vector<Value> bind(std::string_view what, Arguments& args, std::initializer_list<std::string_view> parameters);
-// An argument as a whole number (Python's __index__), and one that may be missing.
+// An argument as an integer (Python's __index__), and one that may be missing.
 int64_t whole(std::string_view what, const Value& value);
 int64_t whole_or(std::string_view what, const Value& value, int64_t missing);
 const Text& text_of(std::string_view what, const Value& value);

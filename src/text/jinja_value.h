@@ -1,5 +1,5 @@
 // text: values of chat templates, with Python's semantics where jinja2 has them from there: truth, equality, order, str() and
-// repr(). Whole numbers are of 64 bits; what goes beyond is refused. Private.
+// repr(). Integers have 64 bits; what goes beyond is refused. Private.
 #pragma once
 
 #include <cstdint>
@@ -105,7 +105,7 @@ class Value {
   bool is_number() const { return kind_ == Kind::kBool || kind_ == Kind::kInt || kind_ == Kind::kFloat; }
   bool is_whole() const { return kind_ == Kind::kBool || kind_ == Kind::kInt; }
 
-  int64_t integer() const { return int_; }  // of a whole number, or a function's id
+  int64_t integer() const { return int_; }  // of an integer, or a function's id
   bool boolean() const { return int_ != 0; }
   double real() const { return kind_ == Kind::kFloat ? real_ : static_cast<double>(int_); }
   const Text& text() const;

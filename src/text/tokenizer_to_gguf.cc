@@ -134,7 +134,8 @@ class GgufKeys {
         spelled = true;
         if (step.prepend_scheme == PrependScheme::kFirst)
           notes_.push_back(
-              "a space is put before a text that follows a special token too; tokenizer.json has it at the beginning alone");
+              "a space is put before a text that follows a special token too; tokenizer.json has it at the start of the string "
+              "only");
         if (step.split)
           notes_.push_back("words are not cut apart at spaces before they are merged; tokenizer.json asks for it");
         continue;

@@ -404,7 +404,7 @@ TEST(Baselines, Bf16RoundsToNearestEvenAndStaysFinite) {
 
 TEST(Baselines, SubsetsAreExactDistinctAndUniform) {
   constexpr uint32_t kN = 100, kKept = 30;
-  std::vector<uint16_t> indices;
+  AlignedBuffer<uint16_t> indices;
   std::vector<int> hits(kN);
   constexpr int kSeeds = 2000;
   for (uint64_t s = 0; s < kSeeds; ++s) {

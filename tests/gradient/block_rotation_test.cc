@@ -36,7 +36,7 @@ TEST(BlockRotation, EveryPartOfTheKeyMatters) {
   const std::vector<float> x = random_floats(256, 1);
   const auto rotated = [&](const BlockKey& key) {
     std::vector<float> y = x;
-    std::vector<uint32_t> words;
+    AlignedBuffer<uint32_t> words;
     BlockRotation(y.size(), 1, key, words).forward(y);
     return y;
   };
@@ -52,7 +52,7 @@ TEST(BlockRotation, EveryPartOfTheKeyMatters) {
 TEST(BlockRotation, SignsAreThoseOfTheFormat) {
   for (const size_t n : {128, 200, 1000}) {
     const BlockKey key{0x1122334455667788u, 9};
-    std::vector<uint32_t> words;
+    AlignedBuffer<uint32_t> words;
     const BlockRotation rotation(n, 3, key, words);
     const transform::Rotation plan(n, 3);
     std::vector<float> got = random_floats(n, n), want = got;
@@ -70,7 +70,7 @@ TEST(BlockRotation, SignsAreThoseOfTheFormat) {
 
 // A longer block before it must not show.
 TEST(BlockRotation, WordsOfAnEarlierBlockDoNotMatter) {
-  std::vector<uint32_t> used, fresh;
+  AlignedBuffer<uint32_t> used, fresh;
   BlockRotation(5000, 6, {3, 4}, used);
   const size_t size = used.size();
   std::vector<float> a = random_floats(100, 1), b = a;

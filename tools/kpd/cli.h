@@ -65,7 +65,7 @@ void describe(CLI::App& app, const std::string& text);
 // Throws UsageError unless `text` was given.
 void require(const std::string& text, const char* option, const char* meta);
 
-// Whole number as 1048576, 0x100000, 2^20 or 2^20+1, within [min, max].
+// An integer as 1048576, 0x100000, 2^20 or 2^20+1, within [min, max].
 uint64_t parse_count(std::string_view option, std::string_view text, uint64_t min, uint64_t max);
 // Decimal number within [min, max].
 double parse_real(std::string_view option, std::string_view text, double min, double max);

@@ -29,7 +29,7 @@ struct RopeDescription {
   size_t original_context = 0;                       // llama3, yarn, longrope, dynamic: context before stretching
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
-  bool truncate = true;                              // yarn: bounds of the ramp are whole numbers
+  bool truncate = true;                              // yarn: bounds of the ramp are integers
   double attention_factor = 1;                       // yarn, longrope: cos and sin are multiplied by it
   std::vector<float> short_factor, long_factor;      // longrope, [n_rotated / 2]; GGUF's rope_freqs too
 };

@@ -41,17 +41,17 @@ struct Request {
   bool ignore_eos = false;
   bool opens_text = false;             // the answer is a text of its own (chat), not the prompt's continuation
   bool score_prompt = false;           // log-probabilities of the prompt's tokens
-  std::optional<size_t> top_logprobs;  // log-probabilities of the answer's tokens, and the n likeliest at each place
+  std::optional<size_t> top_logprobs;  // log-probabilities of the answer's tokens, and the n most probable at each place
   std::string client;                  // whose request: clients take turns in the queue
 };
 
-// Natural logarithm of a token's probability before temperature and cuts. That of the likeliest token is the same float here
-// and in `top`.
+// Natural logarithm of a token's probability before temperature and cuts. That of the most probable token is the same float
+// here and in `top`.
 struct TokenScore {
   static constexpr float kUnknown = std::numeric_limits<float>::infinity();
   text::TokenId token = 0;
   float logprob = kUnknown;                          // kUnknown: the first token of a prompt, or not asked for
-  std::vector<std::pair<text::TokenId, float>> top;  // the likeliest, descending
+  std::vector<std::pair<text::TokenId, float>> top;  // the most probable, descending
 };
 
 // What a request gave with one token. Text that may begin a stop text comes with a later piece; the last may lack a token.

@@ -2,7 +2,7 @@
 //
 // An ending follows its context behind one space. Context and ending are encoded together, and what lies behind the context's
 // own number of tokens is scored; space at the end of a context counts to the ending. acc takes the largest log-likelihood,
-// acc_norm the largest per character of the ending. LAMBADA: acc is the share of last words that are the likeliest token by
+// acc_norm the largest per character of the ending. LAMBADA: acc is the share of last words that are the most probable token by
 // token. HellaSwag's context is taken as it stands in llama.cpp's file, where lm-eval's data set begins its last part by a
 // capital.
 #pragma once
@@ -36,7 +36,7 @@ struct TaskOptions {
 
 struct ItemScore {
   std::vector<double> log_likelihoods;  // of each ending, natural logarithm
-  bool greedy = false;                  // the right ending's tokens are the likeliest ones
+  bool greedy = false;                  // the right ending's tokens are the most probable ones
   size_t pick = 0, pick_norm = 0;       // by sum, and by sum per character
 };
 
@@ -49,9 +49,9 @@ struct TaskResult {
   double seconds = 0;
 };
 
-// The endings of an item are one batch behind their common beginning, which is computed once. Contexts that are too long for
-// the model lose their beginning. progress(items done) returns false to end with what there is (at least one item); an empty
-// function never ends it. Throws Error(kInvalidArgument) for an ending that adds no token or is longer than the model's
+// The endings of an item are one batch behind their common prefix, which is computed once. Contexts that are too long for
+// the model are truncated at the front. progress(items done) returns false to end with what there is (at least one item); an
+// empty function never ends it. Throws Error(kInvalidArgument) for an ending that adds no token or is longer than the model's
 // context, and, before any work, for no items, an item without endings, and a right ending that is none of them.
 TaskResult run_task(Model& model, const text::Tokenizer& tokenizer, Task task, std::span<const TaskItem> items,
                     const TaskOptions& options, const std::function<bool(size_t)>& progress);

@@ -6,7 +6,7 @@
 
 namespace kpd::text {
 
-// Without a byte order mark of UTF-8 at its beginning.
+// Without a byte order mark of UTF-8 at its start.
 std::string_view without_byte_order_mark(std::string_view bytes);
 
 // CR LF and CR as LF: what Python's text mode reads, and so what transformers and lm-eval see.

@@ -41,7 +41,7 @@ bool lists(std::string_view list, std::string_view word) {
   return false;
 }
 
-// A whole number from digits alone: no sign, no space, nothing behind it.
+// An integer of digits only: no sign, no space, nothing behind it.
 bool parse_size(std::string_view text, int base, size_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   return error == std::errc() && end == text.data() + text.size();

@@ -60,11 +60,11 @@ Json completion_logprobs(const text::Tokenizer& tokenizer, std::span<const llm::
     const std::string text = token_text(tokenizer, score.token);
     tokens.push_back(text);
     logprobs.push_back(number(score.logprob));
-    Json likeliest = Json::object();
-    // Of tokens with one text (parts of characters) the likeliest stays.
-    for (const auto& [token, logprob] : score.top) likeliest.emplace(token_text(tokenizer, token), logprob);
-    if (score.logprob != llm::TokenScore::kUnknown) likeliest.emplace(text, score.logprob);
-    top.push_back(score.logprob == llm::TokenScore::kUnknown ? Json() : likeliest);
+    Json most_probable = Json::object();
+    // Of tokens with one text (parts of characters) the most probable stays.
+    for (const auto& [token, logprob] : score.top) most_probable.emplace(token_text(tokenizer, token), logprob);
+    if (score.logprob != llm::TokenScore::kUnknown) most_probable.emplace(text, score.logprob);
+    top.push_back(score.logprob == llm::TokenScore::kUnknown ? Json() : most_probable);
   }
   return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", top}, {"text_offset", Json(offsets)}};
 }

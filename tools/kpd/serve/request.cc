@@ -171,7 +171,7 @@ void read_sampling(Fields& fields, size_t n_vocabulary, TextQuery& q) {
   llm::SamplingOptions& s = q.sampling;
   s.temperature = fields.number("temperature", s.temperature, 0, 100);
   s.top_p = fields.number("top_p", s.top_p, 0, 1);
-  if (s.top_p == 0) s.top_p = 1e-9;  // the likeliest alone
+  if (s.top_p == 0) s.top_p = 1e-9;  // the most probable token only
   s.min_p = fields.number("min_p", s.min_p, 0, 1);
   if (const auto k = fields.count_or_all("top_k", 1 << 24)) s.top_k = *k <= 1 << 24 ? *k : 0;
   for (const char* name : {"repetition_penalty", "repeat_penalty"})

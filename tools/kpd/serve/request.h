@@ -39,7 +39,7 @@ nlohmann::json parse_body(const std::string& body);
 // A request for text, of either kind.
 struct TextQuery {
   bool chat = false, stream = false, include_usage = false, echo = false, ignore_eos = false;
-  std::optional<size_t> logprobs;  // how many of the likeliest
+  std::optional<size_t> logprobs;  // how many of the most probable tokens
   std::optional<size_t> max_tokens;
   std::optional<size_t> comment_seconds;  // a stream's silence until it says that it waits; 0: it does not
   size_t n = 1;
