@@ -91,16 +91,19 @@ void BlockCache::evict(SequenceId sequence, size_t first, size_t n, const KeyRot
     sequences.own_blocks(s, first / kBlockTokens, left);
     // The later tokens move back by as many positions as the gap is wide.
     const int32_t by = (first == 0 ? 0 : s.positions[first - 1] + 1) - s.positions[first + n];
-    std::vector<float> keys, values;
+    std::vector<float> keys;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       const Layer& shape = layers_[layer];
       keys.resize(later * shape.key_width);
-      values.resize(later * shape.value_width);
       for (size_t head = 0; head < shape.n_kv_heads; ++head) {
-        store_.read_open(s, layer, head, first + n, later, keys.data(), values.data());
-        if (rotation != nullptr) rotation->turn(layer, keys.data(), later, by);
-        for (size_t i = 0; i < later; ++i)
-          store_.append(s, layer, head, first + i, keys.data() + i * shape.key_width, values.data() + i * shape.value_width);
+        if (rotation != nullptr) {
+          store_.read_keys(s, layer, head, first + n, later, keys.data());
+          rotation->turn(layer, keys.data(), later, by);
+        }
+        for (size_t i = 0; i < later; ++i) {
+          store_.move(s, layer, head, first + n + i, first + i);
+          if (rotation != nullptr) store_.write_key(s, layer, head, first + i, keys.data() + i * shape.key_width);
+        }
       }
     }
     for (size_t i = 0; i < later; ++i) s.positions[first + i] = s.positions[first + n + i] + by;

@@ -98,15 +98,26 @@ void BlockStore::seal(const Sequence& s, size_t layer, size_t head, size_t b) {
                        b * kBlockTokens);
 }
 
-void BlockStore::read_open(const Sequence& s, size_t layer, size_t head, size_t first, size_t n, float* keys_out,
-                           float* values_out) const {
+void BlockStore::write_key(const Sequence& s, size_t layer, size_t head, size_t token, const float* key) {
+  group(layer).formats.keys->append(keys_to_write(s, layer, head, token / kBlockTokens, PartState::kOpen), token % kBlockTokens,
+                                    key);
+}
+
+void BlockStore::move(const Sequence& s, size_t layer, size_t head, size_t from, size_t to) {
+  const LayerFormats& formats = group(layer).formats;
+  const size_t b = from / kBlockTokens, slot = from % kBlockTokens, to_b = to / kBlockTokens, to_slot = to % kBlockTokens;
+  formats.keys->move(keys(s, layer, head, b, PartState::kOpen).data, slot,
+                     keys_to_write(s, layer, head, to_b, PartState::kOpen), to_slot);
+  formats.values->move(values(s, layer, head, b, PartState::kOpen).data, slot,
+                       values_to_write(s, layer, head, to_b, PartState::kOpen), to_slot);
+}
+
+void BlockStore::read_keys(const Sequence& s, size_t layer, size_t head, size_t first, size_t n, float* keys_out) const {
   const StoreGroup& g = group(layer);
   for (size_t at = 0; at < n;) {
     const size_t token = first + at, slot = token % kBlockTokens, some = std::min(n - at, kBlockTokens - slot);
     g.formats.keys->read(keys(s, layer, head, token / kBlockTokens, PartState::kOpen), slot, some,
                          keys_out + at * g.shape.key_width);
-    g.formats.values->read(values(s, layer, head, token / kBlockTokens, PartState::kOpen), slot, some,
-                           values_out + at * g.shape.value_width);
     at += some;
   }
 }

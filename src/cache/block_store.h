@@ -41,8 +41,11 @@ class BlockStore {
   void append(const Sequence& s, size_t layer, size_t head, size_t token, const float* key, const float* value);
   // Seals block b of a head, of a group that does so.
   void seal(const Sequence& s, size_t layer, size_t head, size_t b);
-  // Tokens [first, first + n) of a head from open blocks: keys [n, key_width], values [n, value_width].
-  void read_open(const Sequence& s, size_t layer, size_t head, size_t first, size_t n, float* keys, float* values) const;
+  void write_key(const Sequence& s, size_t layer, size_t head, size_t token, const float* key);
+  // Token `from` of a head becomes token `to`, as it is stored, in open blocks.
+  void move(const Sequence& s, size_t layer, size_t head, size_t from, size_t to);
+  // Keys [n, key_width] of the tokens [first, first + n) of a head, from open blocks.
+  void read_keys(const Sequence& s, size_t layer, size_t head, size_t first, size_t n, float* keys) const;
   // Makes the open blocks of block b, whose were given back, from its sealed ones: `n` tokens of it. False for want of room.
   bool reopen(Sequence& s, size_t b, size_t n);
   // Whether the sequence, cut to n tokens, has all open blocks that later queries read.

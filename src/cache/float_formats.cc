@@ -63,6 +63,10 @@ class FloatKeys final : public FloatFormat<KeyFormat> {
     store_floats({row, width_}, dtype_, narrow.data());
     put(narrow.data(), slot, open);
   }
+  void move(const uint8_t* from, size_t from_slot, uint8_t* to, size_t to_slot) const override {
+    for (size_t d = 0; d < width_; ++d)
+      std::memmove(to + (d * kBlockTokens + to_slot) * element_, from + (d * kBlockTokens + from_slot) * element_, element_);
+  }
   void read(ConstPart part, size_t first, size_t n, float* rows) const override {
     std::vector<uint8_t> row(width_ * element_);
     for (size_t i = 0; i < n; ++i) {
@@ -99,6 +103,9 @@ class FloatValues final : public FloatFormat<ValueFormat> {
 
   void append(uint8_t* open, size_t slot, const float* row) const override {
     store_floats({row, width_}, dtype_, open + slot * width_ * element_);
+  }
+  void move(const uint8_t* from, size_t from_slot, uint8_t* to, size_t to_slot) const override {
+    std::memmove(to + to_slot * width_ * element_, from + from_slot * width_ * element_, width_ * element_);
   }
   void read(ConstPart part, size_t first, size_t n, float* rows) const override {
     load_floats({part.data, kBlockTokens * width_, dtype_}, first * width_, {rows, n * width_});

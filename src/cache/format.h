@@ -38,6 +38,8 @@ class Format {
   virtual void append(uint8_t* open, size_t slot, const float* row) const = 0;
   // All 64 tokens of `open` are there; the first of them is token `first_token` of its sequence.
   virtual void seal(const uint8_t* open, uint8_t* sealed, size_t first_token) const = 0;
+  // The token of one slot to another, as it is stored, of open parts.
+  virtual void move(const uint8_t* from, size_t from_slot, uint8_t* to, size_t to_slot) const = 0;
   // Rows [n, width] of slots [first, first + n).
   virtual void read(ConstPart part, size_t first, size_t n, float* rows) const = 0;
 

@@ -5,6 +5,7 @@
 
 #include "cache/block_cache.h"
 #include "cache/float_formats.h"
+#include "cache/ggml_formats.h"
 #include "kpd/base/error.h"
 
 namespace kpd::cache {
@@ -15,10 +16,15 @@ LayerFormats plain(const Spec& /*spec*/, const Layer& layer) {
   return float_formats(kType, layer);
 }
 
+// Of a head that every method takes.
+constexpr size_t kAnyWidth = 64;
+
 constexpr MethodRow kRows[] = {
-    {"f32", {}, plain<DType::kFloat32>, nullptr},
-    {"f16", {}, plain<DType::kFloat16>, nullptr},
-    {"bf16", {}, plain<DType::kBFloat16>, nullptr},
+    {"f32", {}, plain<DType::kFloat32>, nullptr},   {"f16", {}, plain<DType::kFloat16>, nullptr},
+    {"bf16", {}, plain<DType::kBFloat16>, nullptr}, {"q8_0", {}, ggml_formats_of, nullptr},
+    {"q4_0", {}, ggml_formats_of, nullptr},         {"q4_1", {}, ggml_formats_of, nullptr},
+    {"iq4_nl", {}, ggml_formats_of, nullptr},       {"q5_0", {}, ggml_formats_of, nullptr},
+    {"q5_1", {}, ggml_formats_of, nullptr},         {"ggml", kGgmlKeys, ggml_formats, nullptr},
 };
 
 const MethodRow& find(std::span<const MethodRow> rows, const Spec& spec) {
@@ -54,7 +60,9 @@ std::span<const std::string_view> method_names() {
   return names;
 }
 
-void check_spec(std::string_view spec) { (void)make_cache(spec, std::vector<Layer>{{1, 1, 1, 0}}, kBlockTokens, 1); }
+void check_spec(std::string_view spec) {
+  (void)make_cache(spec, std::vector<Layer>{{1, kAnyWidth, kAnyWidth, 0}}, kBlockTokens, 1);
+}
 
 std::unique_ptr<KvCache> make_cache_of(std::span<const MethodRow> rows, std::span<const std::string> specs,
                                        std::span<const Layer> layers, size_t capacity, int n_threads) {

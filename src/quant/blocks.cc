@@ -141,6 +141,42 @@ void encode_affine(const float* x, uint8_t* block) {
   store_codes<Bits>(codes, block + 4);
 }
 
+// The place of the level nearest to v; the lower one of two equally near.
+uint8_t nearest_level(float v) {
+  if (!(v > static_cast<float>(kIq4Levels[0]))) return 0;
+  if (v >= static_cast<float>(kIq4Levels[15])) return 15;
+  const int8_t* const above = std::upper_bound(kIq4Levels, kIq4Levels + 16, v);
+  const float below = v - static_cast<float>(above[-1]), beyond = static_cast<float>(above[0]) - v;
+  return static_cast<uint8_t>((below < beyond ? above - 1 : above) - kIq4Levels);
+}
+
+// IQ4_NL: codes for the scale that makes the largest value the first level, then the scale that is best for these codes, with
+// squares as weights.
+void encode_iq4_nl(const float* x, uint8_t* block) {
+  constexpr float kLeast = 1e-15f;
+  float largest = 0, at_largest = 0;
+  for (int i = 0; i < kBlock; ++i) {
+    if (std::fabs(x[i]) <= largest) continue;
+    largest = std::fabs(x[i]);
+    at_largest = x[i];
+  }
+  uint8_t codes[kBlock] = {};
+  float d = 0;
+  if (largest >= kLeast) {
+    const float inverse_d = 1 / (at_largest / static_cast<float>(kIq4Levels[0]));
+    float sum_qx = 0, sum_q2 = 0;
+    for (int i = 0; i < kBlock; ++i) {
+      codes[i] = nearest_level(inverse_d * x[i]);
+      const float q = static_cast<float>(kIq4Levels[codes[i]]), weight = x[i] * x[i];
+      sum_qx += weight * q * x[i];
+      sum_q2 += weight * q * q;
+    }
+    d = sum_qx / sum_q2;
+  }
+  store_u16(block, float_to_fp16(d));
+  for (int i = 0; i < 16; ++i) block[2 + i] = static_cast<uint8_t>(codes[i] | codes[16 + i] << 4);
+}
+
 template <class Decode>
 void decode_all(const BlockTypeInfo& info, const uint8_t* src, std::span<float> dst, const Decode& decode) {
   for (size_t i = 0; i < dst.size(); i += info.block_values, src += info.block_bytes) decode(src, dst.data() + i);
@@ -222,9 +258,11 @@ void quantize_blocks(BlockType type, std::span<const float> src, std::span<uint8
       return encode_all(info, src, dst.data(), encode_symmetric<5>);
     case BlockType::kQ5_1:
       return encode_all(info, src, dst.data(), encode_affine<5>);
+    case BlockType::kIQ4_NL:
+      return encode_all(info, src, dst.data(), encode_iq4_nl);
     default:
       fail(ErrorCode::kUnsupported, "values cannot be written as ", info.name,
-           ", expected one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1");
+           ", expected one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL");
   }
 }
 

@@ -15,44 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "cache/model_rows.h"
+
 namespace kpd::testing {
-
-// Round to nearest even, by the definition of a binary format with so many bits of mantissa and exponent.
-class NumberFormat {
- public:
-  explicit NumberFormat(const std::string& name)
-      : mantissa_(name == "f32"   ? 23
-                  : name == "f16" ? 10
-                                  : 7),
-        least_(name == "f16" ? -14 : -126) {}
-
-  size_t bytes() const { return mantissa_ == 23 ? 4 : 2; }
-  uint32_t encode(float v) const {
-    if (mantissa_ == 23) return std::bit_cast<uint32_t>(v);
-    const uint32_t sign = std::signbit(v) ? 0x8000u : 0u;
-    const double a = std::fabs(static_cast<double>(v));
-    if (a == 0) return sign;
-    int exponent = 0;
-    std::frexp(a, &exponent);
-    const int last = std::max(exponent - 1, least_) - mantissa_;  // weight of the last bit
-    const double n = std::nearbyint(std::ldexp(a, -last));
-    // The leading bit is not stored: n beyond it carries into the exponent, n below it leaves an exponent of zero.
-    const int biased = last + mantissa_ - least_ + 1;
-    return sign | static_cast<uint32_t>((biased << mantissa_) + static_cast<int>(n) - (1 << mantissa_));
-  }
-  double decode(uint32_t bits) const {
-    if (mantissa_ == 23) return static_cast<double>(std::bit_cast<float>(bits));
-    const int biased = static_cast<int>(bits & 0x7FFFu) >> mantissa_,
-              fraction = static_cast<int>(bits & ((1u << mantissa_) - 1));
-    const double a = biased == 0 ? std::ldexp(fraction, least_ - mantissa_)
-                                 : std::ldexp(fraction + (1 << mantissa_), biased - 1 + least_ - mantissa_);
-    return (bits & 0x8000u) != 0 ? -a : a;
-  }
-  float round(float v) const { return static_cast<float>(decode(encode(v))); }
-
- private:
-  int mantissa_, least_;  // least_: exponent of the smallest normal number
-};
 
 struct ModelLayer {
   std::string spec;
@@ -74,7 +39,8 @@ class CacheModel {
   static constexpr size_t kBlock = 64;
   struct Token {
     int32_t position = 0;
-    std::vector<std::vector<float>> keys, values;  // of each layer, as stored
+    std::vector<std::vector<uint8_t>> key_bytes, value_bytes;  // of each layer, head after head, as stored
+    std::vector<std::vector<double>> keys, values;             // and what that stands for
   };
   using Tokens = std::vector<std::shared_ptr<const Token>>;
   using Plan = std::array<uint64_t, 2>;
@@ -85,7 +51,10 @@ class CacheModel {
   };
 
   CacheModel(std::vector<ModelLayer> layers, size_t capacity) : layers_(std::move(layers)), n_blocks_(blocks_for(capacity)) {
-    for (const ModelLayer& l : layers_) formats_.emplace_back(l.spec);
+    for (const ModelLayer& l : layers_) {
+      key_coders_.emplace_back(l.spec, l.key_width, true);
+      value_coders_.emplace_back(l.spec, l.value_width, false);
+    }
   }
 
   size_t length(uint32_t id) const {
@@ -181,10 +150,10 @@ class CacheModel {
         Token moved = *s.tokens[t];
         moved.position += by;
         for (size_t layer = 0; layer < layers_.size(); ++layer) {
-          std::vector<float>& keys = moved.keys[layer];
-          for (size_t at = 0; at < keys.size(); at += layers_[layer].key_width)
-            turn(layer, std::span(keys).subspan(at, layers_[layer].key_width), by);
-          for (float& v : keys) v = formats_[layer].round(v);
+          const size_t width = layers_[layer].key_width;
+          std::vector<float> keys = decoded(key_coders_[layer], moved.key_bytes[layer], layers_[layer].n_kv_heads);
+          for (size_t at = 0; at < keys.size(); at += width) turn(layer, std::span(keys).subspan(at, width), by);
+          store(key_coders_[layer], keys, width, moved.key_bytes[layer], moved.keys[layer]);
         }
         s.tokens[t] = std::make_shared<Token>(std::move(moved));
       }
@@ -206,12 +175,12 @@ class CacheModel {
         if (hidden(l, tokens[token]->position, tokens[t]->position)) continue;
         double score = 0;
         for (size_t d = 0; d < l.key_width; ++d)
-          score += static_cast<double>(q[h * l.key_width + d]) * static_cast<double>(tokens[t]->keys[layer][key + d]);
+          score += static_cast<double>(q[h * l.key_width + d]) * tokens[t]->keys[layer][key + d];
         score *= static_cast<double>(l.scale);
         if (l.softcap > 0) score = static_cast<double>(l.softcap) * std::tanh(score / static_cast<double>(l.softcap));
         const double weight = std::exp(score);
         total += weight;
-        for (size_t d = 0; d < l.value_width; ++d) sum[d] += weight * static_cast<double>(tokens[t]->values[layer][value + d]);
+        for (size_t d = 0; d < l.value_width; ++d) sum[d] += weight * tokens[t]->values[layer][value + d];
       }
       for (const double v : sum) out.push_back(v / total);
     }
@@ -294,16 +263,37 @@ class CacheModel {
     std::erase_if(sequences_, [](const auto& entry) { return entry.second.tokens.empty() && entry.second.plan == Plan{}; });
   }
 
+  // Rows [heads, width] as bytes, and what these stand for.
+  static void store(const RowCoder& coder, std::span<const float> rows, size_t width, std::vector<uint8_t>& bytes,
+                    std::vector<double>& values) {
+    bytes.clear();
+    values.clear();
+    for (size_t at = 0; at < rows.size(); at += width) {
+      const std::vector<uint8_t> row = coder.encode(rows.subspan(at, width));
+      const std::vector<double> exact = coder.exact(row);
+      bytes.insert(bytes.end(), row.begin(), row.end());
+      values.insert(values.end(), exact.begin(), exact.end());
+    }
+  }
+  static std::vector<float> decoded(const RowCoder& coder, std::span<const uint8_t> bytes, size_t n_heads) {
+    std::vector<float> rows;
+    const size_t n = bytes.size() / n_heads;
+    for (size_t at = 0; at < bytes.size(); at += n) {
+      const std::vector<float> row = coder.decode(bytes.subspan(at, n));
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    return rows;
+  }
+
   Token stored(const NewTokens& part, size_t i) const {
-    Token t{part.positions[i], {}, {}};
+    Token t{part.positions[i], {}, {}, {}, {}};
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       const ModelLayer& l = layers_[layer];
-      const auto add = [&](const std::vector<float>& from, size_t n, std::vector<std::vector<float>>& to) {
-        std::vector<float>& row = to.emplace_back();
-        for (size_t d = 0; d < n; ++d) row.push_back(formats_[layer].round(from[i * n + d]));
-      };
-      add(part.k[layer], l.n_kv_heads * l.key_width, t.keys);
-      add(part.v[layer], l.n_kv_heads * l.value_width, t.values);
+      const size_t n_keys = l.n_kv_heads * l.key_width, n_values = l.n_kv_heads * l.value_width;
+      store(key_coders_[layer], std::span(part.k[layer]).subspan(i * n_keys, n_keys), l.key_width, t.key_bytes.emplace_back(),
+            t.keys.emplace_back());
+      store(value_coders_[layer], std::span(part.v[layer]).subspan(i * n_values, n_values), l.value_width,
+            t.value_bytes.emplace_back(), t.values.emplace_back());
     }
     return t;
   }
@@ -314,14 +304,15 @@ class CacheModel {
   }
   // A head's parts: block by block its keys, then its values.
   void put_head(std::vector<uint8_t>& out, size_t layer, size_t head, const Tokens& tokens) const {
-    const auto put = [&](const std::vector<float>& row, size_t width) {
-      for (size_t d = 0; d < width; ++d)
-        put_number(out, formats_[layer].encode(row[head * width + d]), formats_[layer].bytes());
+    const auto put = [&](const std::vector<uint8_t>& heads) {
+      const auto n = static_cast<std::ptrdiff_t>(heads.size() / layers_[layer].n_kv_heads);
+      const auto at = heads.begin() + static_cast<std::ptrdiff_t>(head) * n;
+      out.insert(out.end(), at, at + n);
     };
     for (size_t first = 0; first < tokens.size(); first += kBlock) {
       const size_t end = std::min(first + kBlock, tokens.size());
-      for (size_t t = first; t < end; ++t) put(tokens[t]->keys[layer], layers_[layer].key_width);
-      for (size_t t = first; t < end; ++t) put(tokens[t]->values[layer], layers_[layer].value_width);
+      for (size_t t = first; t < end; ++t) put(tokens[t]->key_bytes[layer]);
+      for (size_t t = first; t < end; ++t) put(tokens[t]->value_bytes[layer]);
     }
   }
   static uint32_t crc32(const std::vector<uint8_t>& bytes) {
@@ -336,7 +327,7 @@ class CacheModel {
   }
 
   std::vector<ModelLayer> layers_;
-  std::vector<NumberFormat> formats_;  // of each layer
+  std::vector<RowCoder> key_coders_, value_coders_;  // of each layer
   size_t n_blocks_, most_used_ = 0, n_copied_ = 0;
   Sequences sequences_;
 };

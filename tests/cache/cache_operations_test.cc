@@ -2,6 +2,7 @@
 // attention against double, and other threads, batches and cuts bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/expect_error.h"
@@ -20,6 +21,27 @@ constexpr size_t kSequences = 6;
 
 // Layers of one kind share blocks; here are three kinds, and one of them twice.
 std::vector<ModelLayer> layers_of(const std::string& spec, const std::string& another) {
+  // Blocks of 32: a width that is turned whole, one that is turned in parts, and one that is not turned.
+  if (spec.size() > 4 || spec[0] == 'q') {
+    return {{.spec = spec, .n_heads = 4, .n_kv_heads = 2, .key_width = 64, .value_width = 64, .scale = 0.125f},
+            {.spec = spec,
+             .n_heads = 3,
+             .n_kv_heads = 1,
+             .key_width = 128,
+             .value_width = 192,
+             .scale = 0.08f,
+             .softcap = 5,
+             .window = 25},
+            {.spec = another, .n_heads = 2, .n_kv_heads = 1, .key_width = 16, .value_width = 16, .scale = 0.25f},
+            {.spec = spec.rfind("ggml", 0) == 0 ? "q8_0" : spec,
+             .n_heads = 2,
+             .n_kv_heads = 1,
+             .key_width = 96,
+             .value_width = 32,
+             .scale = 0.1f,
+             .softcap = 0,
+             .window = 0}};
+  }
   return {{.spec = spec, .n_heads = 4, .n_kv_heads = 2, .key_width = 16, .value_width = 16, .scale = 0.25f},
           {.spec = spec,
            .n_heads = 3,
@@ -40,8 +62,6 @@ std::vector<ModelLayer> layers_of(const std::string& spec, const std::string& an
            .window = 0}};
 }
 
-constexpr size_t kKeyWidths[] = {16, 20, 16, 16};
-
 // Moves one key by `by` positions: any function will do that is the same in both.
 void turn_key(std::span<float> key, size_t layer, int32_t by) {
   std::reverse(key.begin(), key.end());
@@ -50,10 +70,10 @@ void turn_key(std::span<float> key, size_t layer, int32_t by) {
 
 struct TurnKeys : KeyRotation {
   void turn(size_t layer, float* keys, size_t n, int32_t by) const override {
-    for (size_t i = 0; i < n; ++i) turn_key({keys + i * kKeyWidths[layer], kKeyWidths[layer]}, layer, by);
+    for (size_t i = 0; i < n; ++i) turn_key({keys + i * widths[layer], widths[layer]}, layer, by);
   }
+  std::vector<size_t> widths;  // of each layer
 };
-const TurnKeys kTurnKeys;
 
 // Part of the tokens that a step brings.
 struct Piece {
@@ -72,6 +92,7 @@ class Operations {
     for (const ModelLayer& l : layers) {
       shapes.push_back({l.n_kv_heads, l.key_width, l.value_width, l.window});
       specs.push_back(l.spec);
+      turn_keys_.widths.push_back(l.key_width);
     }
     for (const int n_threads : {1, 3, 1}) caches_.push_back(make_cache(specs, shapes, capacity, n_threads));
   }
@@ -117,7 +138,7 @@ class Operations {
 
   std::vector<float> random_rows(size_t n) {
     std::vector<float> x(n);
-    for (float& v : x) v = static_cast<float>(rng_.next_u64() >> 40) * 0x1.8p-23f - 1.5f;
+    for (float& v : x) v = static_cast<float>(row_rng_.next_u64() >> 40) * 0x1.8p-23f - 1.5f;
     return x;
   }
 
@@ -308,11 +329,11 @@ class Operations {
     const size_t copied = model_.n_copied();
     if (!model_.evict(id, first, n, [](size_t layer, std::span<float> key, int32_t by) { turn_key(key, layer, by); })) {
       ++seen["full pool in evict"];
-      for (const auto& cache : caches_) EXPECT_KPD_ERROR(kLimitExceeded, "are left", cache->evict(id, first, n, &kTurnKeys));
+      for (const auto& cache : caches_) EXPECT_KPD_ERROR(kLimitExceeded, "are left", cache->evict(id, first, n, &turn_keys_));
     } else {
       ++seen[n == 0 ? "evict of nothing" : first + n == held ? "evict of the end" : "evict"];
       if (model_.n_copied() > copied) ++seen["copy on evict"];
-      for (const auto& cache : caches_) cache->evict(id, first, n, &kTurnKeys);
+      for (const auto& cache : caches_) cache->evict(id, first, n, &turn_keys_);
     }
     compare_saved(id);
   }
@@ -377,8 +398,9 @@ class Operations {
 
   std::vector<ModelLayer> layers_;
   CacheModel model_;
+  TurnKeys turn_keys_;
   size_t longest_chunk_;
-  CounterRng rng_;
+  CounterRng rng_, row_rng_{1};  // two, so that widths do not decide what happens
   std::vector<std::unique_ptr<KvCache>> caches_;
   std::vector<CacheModel::Saved> saved_;
 };
@@ -397,7 +419,7 @@ class CacheOperations : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(CacheOperations, AreThoseOfTheModel) {
-  Operations o(layers(), 64 * 9, 100, 3);
+  Operations o(layers(), 64 * 9, 100, 4);
   o.run(900);
   expect_seen(o, {"step",
                   "ragged batch",
@@ -435,6 +457,18 @@ TEST(CacheOperationsAtDepth, AreThoseOfTheModel) {
 
 INSTANTIATE_TEST_SUITE_P(, CacheOperations, ::testing::Values("f32", "f16", "bf16"),
                          [](const auto& i) { return std::string(i.param); });
+
+// Each type, turned and not, on one side at least. The blocks are those of the plain caches, so fewer operations do.
+TEST(CacheOperationsOfBlocks, AreThoseOfTheModel) {
+  for (const char* spec :
+       {"q8_0", "ggml:k=q4_0,v=q5_1", "ggml:k=iq4_nl,v=q4_1,rotate=none", "ggml:k=f16,v=q5_0,rotate=hadamard"}) {
+    SCOPED_TRACE(spec);
+    Operations o(layers_of(spec, "f32"), 64 * 9, 60, 3);
+    o.run(180);
+    expect_seen(o,
+                {"step", "ragged batch", "copy on write", "full pool", "fork", "crop in the middle", "evict", "save", "load"});
+  }
+}
 
 }  // namespace
 }  // namespace kpd::cache

@@ -55,6 +55,9 @@ class Coded : public Base {
     for (size_t t = 0; !kByChannel && t < kBlockTokens; ++t)
       code(rows.data() + t * kWidth, kWidth, 1, sealed + t * coded_bytes(kWidth));
   }
+  void move(const uint8_t* from, size_t from_slot, uint8_t* to, size_t to_slot) const override {
+    open_->move(from, from_slot, to, to_slot);
+  }
   void read(ConstPart part, size_t first, size_t n, float* out) const override {
     if (part.state == PartState::kOpen) return open_->read(part, first, n, out);
     const std::vector<float> rows = sealed_rows(part.data);

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Records tests/golden/blocks/ with the PyPI package gguf (its gguf.quants is bit-exact with ggml): what tests/quant/blocks_test.cc compares.
 
-Usage: tests/golden/make_blocks.py   (needs gguf and numpy; blocks/versions.txt says which ones wrote the files)
+Usage: tests/golden/make_blocks.py [libggml-base.so]   (needs gguf and numpy; blocks/versions.txt says which ones wrote the files)
+
+The library of ggml itself (llama.cpp, or the PyPI package llama-cpp-python) writes IQ4_NL.quantized, which gguf cannot; without it that file stays as it is.
 
 TYPE.blocks     random blocks of TYPE with finite scales
 TYPE.floats     their values, float32
 input.floats    values to quantize: several scales, and blocks that are zero, constant, tied, denormal, beyond float16
 TYPE.quantized  input.floats as TYPE
 """
+import ctypes
 import importlib.metadata
 import pathlib
+import sys
 
 import gguf
 import numpy as np
@@ -61,6 +65,16 @@ def inputs(rng):
     return np.concatenate([normal(1, 8), normal(0.02, 8), *special, *edges]).reshape(1, -1)
 
 
+def iq4_nl_of_ggml(library, values):
+    """By the reference quantizer: quantize_row_iq4_nl_ref."""
+    blocks = np.zeros((values.size // 32, 18), np.uint8)
+    function = ctypes.CDLL(library).quantize_row_iq4_nl_ref
+    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64), None
+    function(values.ctypes.data, blocks.ctypes.data, values.size)
+    blocks[np.abs(values.reshape(-1, 32)).max(axis=1) < 1e-15, 2:] = 0  # there ggml leaves the codes of the block before
+    return blocks
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     rng = np.random.default_rng(1)
@@ -72,6 +86,8 @@ def main():
         with np.errstate(over="ignore"):
             blocks = gguf.quants.quantize(values, gguf.GGMLQuantizationType[name])
         (FOLDER / f"{name}.quantized").write_bytes(blocks.tobytes())
+    if len(sys.argv) > 1:
+        (FOLDER / "IQ4_NL.quantized").write_bytes(iq4_nl_of_ggml(sys.argv[1], values).tobytes())
     versions = [f"{p} {importlib.metadata.version(p)}" for p in ("gguf", "numpy")]
     (FOLDER / "versions.txt").write_text("\n".join(versions) + "\n")
 

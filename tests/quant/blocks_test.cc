@@ -17,8 +17,8 @@
 namespace kpd::quant {
 namespace {
 
-constexpr BlockType kWritten[] = {BlockType::kF32,  BlockType::kF16,  BlockType::kBF16, BlockType::kQ8_0,
-                                  BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kQ5_0, BlockType::kQ5_1};
+constexpr BlockType kWritten[] = {BlockType::kF32,  BlockType::kF16,  BlockType::kBF16, BlockType::kQ8_0,  BlockType::kQ4_0,
+                                  BlockType::kQ4_1, BlockType::kQ5_0, BlockType::kQ5_1, BlockType::kIQ4_NL};
 
 std::vector<uint8_t> golden(const std::string& name) {
   std::ifstream in(std::filesystem::path(KPD_TESTS_DIR) / "golden" / "blocks" / name, std::ios::binary);

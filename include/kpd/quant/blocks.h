@@ -14,7 +14,7 @@ namespace kpd::quant {
 void dequantize_blocks(BlockType type, std::span<const uint8_t> src, uint64_t first, std::span<float> dst);
 
 // Round to nearest by ggml's reference rules (quantize_row_*_ref), bit for bit, for F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0,
-// Q5_1. Throws Error(kUnsupported) for the others, Error(kInvalidArgument) where the sizes do not fit.
+// Q5_1, IQ4_NL. Throws Error(kUnsupported) for the others, Error(kInvalidArgument) where the sizes do not fit.
 void quantize_blocks(BlockType type, std::span<const float> src, std::span<uint8_t> dst);
 
 }  // namespace kpd::quant
