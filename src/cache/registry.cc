@@ -60,6 +60,11 @@ std::span<const std::string_view> method_names() {
   return names;
 }
 
+bool method_takes_keys(std::string_view name) {
+  return std::any_of(std::begin(kRows), std::end(kRows),
+                     [&](const MethodRow& row) { return row.name == name && !row.keys.empty(); });
+}
+
 void check_spec(std::string_view spec) {
   (void)make_cache(spec, std::vector<Layer>{{1, kAnyWidth, kAnyWidth, 0}}, kBlockTokens, 1);
 }

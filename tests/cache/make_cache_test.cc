@@ -1,12 +1,14 @@
 // How a cache is made of specs, what its hook sees, and where its memory lies.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "base/expect_error.h"
 #include "cache/block_store.h"
 #include "cache/float_formats.h"
 #include "cache/registry.h"
+#include "kpd/base/error.h"
 
 namespace kpd::cache {
 namespace {
@@ -49,6 +51,44 @@ TEST(MakeCache, EachLayerHasItsSpec) {
   EXPECT_KPD_ERROR(kInvalidArgument, "expected a method", make_cache("", layers, 100, 1));
   EXPECT_KPD_ERROR(kInvalidArgument, "'q4' is unknown", make_cache("q4", {}, 100, 1));
   EXPECT_EQ(method_names().size(), method_rows().size());
+}
+
+TEST(MakeCache, GgmlTypesAndTheirWidths) {
+  const auto bytes = [](const std::string& spec, size_t key_width, size_t value_width) {
+    return make_cache(spec, std::vector<Layer>{{1, key_width, value_width, 0}}, 64, 1)->bytes_for(64) / 64;
+  };
+  // A block of 32 numbers: q8_0 34 bytes, q4_0 and iq4_nl 18, q4_1 20, q5_0 22, q5_1 24.
+  EXPECT_EQ(bytes("q8_0", 64, 96), 5u * 34);
+  EXPECT_EQ(bytes("q4_0", 64, 64), 4u * 18);
+  EXPECT_EQ(bytes("iq4_nl", 64, 64), 4u * 18);
+  EXPECT_EQ(bytes("q4_1", 32, 32), 2u * 20);
+  EXPECT_EQ(bytes("q5_0", 128, 64), 6u * 22);
+  EXPECT_EQ(bytes("q5_1", 64, 64), 4u * 24);
+  EXPECT_EQ(bytes("ggml:k=q8_0,v=f16", 64, 20), 2u * 34 + 40);
+  EXPECT_EQ(bytes("ggml", 20, 12), 2u * 32);
+  EXPECT_KPD_ERROR(kUnsupported, "keys of 80 numbers a head cannot be stored as Q8_0, in blocks of 32", bytes("q8_0", 80, 64));
+  EXPECT_KPD_ERROR(kUnsupported, "values of 20 numbers", bytes("ggml:v=q4_0", 80, 20));
+  EXPECT_KPD_ERROR(kUnsupported, "rotate=hadamard: heads of 96 numbers, expected a multiple of 64",
+                   bytes("ggml:k=q8_0,rotate=hadamard", 96, 64));
+  EXPECT_KPD_ERROR(kInvalidArgument, "k=q6_k", bytes("ggml:k=q6_k", 64, 64));
+  EXPECT_KPD_ERROR(kInvalidArgument, "unknown key 'k'", bytes("q8_0:k=f16", 64, 64));
+}
+
+// Of a token with a NaN or infinity only its own block is lost, and no number comes out that looks right.
+TEST(MakeCache, GgmlBlocksKeepWhatIsNotFinite) {
+  for (const char* spec : {"q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"}) {
+    for (const float odd : {HUGE_VALF, -HUGE_VALF, NAN}) {
+      const auto cache = make_cache(str("ggml:k=f32,v=", spec, ",rotate=none"), std::vector<Layer>{{1, 1, 64, 0}}, 64, 1);
+      const std::vector<int32_t> positions = {0};
+      std::vector<float> v(64, 0.5f), out(64);
+      v[40] = odd;
+      const float q = 1, k = 1;
+      cache->begin({{{0, positions}}});
+      cache->attend(0, &q, &k, v.data(), out.data(), {1, 1, 0, 0});
+      cache->commit();
+      for (size_t i = 0; i < 64; ++i) EXPECT_EQ(std::isnan(out[i]), i >= 32) << spec << " " << odd << " " << i;
+    }
+  }
 }
 
 // A method that fits no blocks.

@@ -110,6 +110,8 @@ USAGE = [
     (["eval", GGUF, "--text", TEXT, "--protocol", "papr"], r"--protocol.*paper, llama\.cpp"),
     (["eval", GGUF, "--text", TEXT, "--kv", "f8"], r"--kv.*f8"),
     (["eval", GGUF, "--text", TEXT, "--kv-layer", "f32"], r"--kv-layer: 'f32', expected LAYERS=SPEC"),
+    (["generate", GGUF, "-p", "a", "-ctk", "q9"], r"--cache-type: .*k=q9"),
+    (["generate", GGUF, "-p", "a", "-ctk", "q8_0", "--kv", "f16"], r"--kv and --cache-type-k: give one of them"),
     (["eval", GGUF, "--text", TEXT, "--kv-layer", "0=f8"], r"--kv-layer.*'f8' is unknown"),
     (["eval", GGUF, "--text", TEXT, "--kv-layer", "3-1=f32"], r"--kv-layer: '3-1=f32': '3-1', expected the number of a layer"),
     (["eval", GGUF, "--text", TEXT, "--kv-layer", "0,0=f32"], r"--kv-layer: '0,0=f32': layer 0 is named twice"),

@@ -159,7 +159,6 @@ namespace {
 // What users of llama.cpp type, and the option here that does it.
 constexpr std::pair<std::string_view, std::string_view> kForeignNames[] = {{"--alias", "--name"},
                                                                            {"--batch-size", "--chunk"},
-                                                                           {"--cache-type-k", "--kv"},
                                                                            {"--ctx-size", "--ctx"},
                                                                            {"--file", "--prompt-file"},
                                                                            {"--n-gen", "--generate"},
@@ -171,7 +170,6 @@ constexpr std::pair<std::string_view, std::string_view> kForeignNames[] = {{"--a
                                                                            {"-b", "--chunk"},
                                                                            {"-cnv", "--chat"},
                                                                            {"--conversation", "--chat"},
-                                                                           {"-ctk", "--kv"},
                                                                            {"-f", "--prompt-file"},
                                                                            {"-np", "--parallel"},
                                                                            {"-s", "--seed"},

@@ -25,7 +25,8 @@ struct BenchArgs {
   CommonOptions common;
   ModelOptions model;
   ModelArgs which;
-  std::string prompt, generate, depth, repetitions, kv;
+  std::string prompt, generate, depth, repetitions;
+  CacheOptions cache;
 };
 
 struct Measured {
@@ -207,7 +208,7 @@ int run_bench(const BenchArgs& args) {
   if (prompt == 0 && generate == 0) usage("--prompt and --generate are both 0: nothing to measure");
   const Format format = args.common.format();
   const int threads = args.common.threads();
-  const std::string kv = kv_spec(args.kv);
+  const std::string kv = args.cache.spec();
   OpenedModel opened = open_model(path);
   Report report{path, model_type(opened), kv, 0, 0, args.model.chunk(), threads, ""};
   LoadedModel loaded = load_model(std::move(opened), args.model.arithmetic(llm::Arithmetic::kFast), threads);
@@ -246,7 +247,7 @@ Command bench_command() {
             add(app, "-n,--generate", args->generate, "N", "generate N tokens (default 64; 0: leave out)");
             add(app, "-d,--depth", args->depth, "D", "behind D tokens that are in the cache already (default 0)");
             add(app, "-r,--repetitions", args->repetitions, "R", "measure R times (default 5)");
-            add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");
+            args->cache.add(app);
             args->model.add_arithmetic(app, "fast");
             args->model.add_chunk(app);
             args->common.add_threads(app);

@@ -246,7 +246,7 @@ Command eval_command() {
             add(app, "--reference", args->reference, "MODEL2",
                 "also the KL divergence of MODEL from MODEL2 (exact, f32 cache)");
             add(app, "--kv", args->caches, "SPEC",
-                "cache of keys and values: f32 (default), f16, bf16; may be given several times");
+                str("cache of keys and values: ", kCacheNames, " (default f32); may be given several times"));
             add(app, "--kv-layer", args->kv_layers, "LAYERS=SPEC",
                 "another cache for some layers, by number from 0: 0,29=f32 or 4-7=bf16; may be given several times");
             args->task.add_options(app);

@@ -106,7 +106,7 @@ Command generate_command() {
             add(app, "--stop", args->stop, "TEXT", "end before this text; may be given several times");
             add(app, "--ignore-eos", args->ignore_eos, "go on at the end-of-text token");
             add(app, "--context-shift", args->context_shift, "at a full context drop the older half instead of ending");
-            add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");
+            args->cache.add(app);
             args->model.add_arithmetic(app, "fast");
             args->model.add_chunk(app);
             args->common.add_seed(app);

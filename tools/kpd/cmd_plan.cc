@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "files.h"
 #include "kpd/base/block_type.h"
+#include "kpd/base/error.h"
 #include "kpd/io/file.h"
 #include "kpd/io/gguf.h"
 #include "kpd/io/weights.h"
@@ -193,6 +194,20 @@ double cache_bytes(const llm::ModelDescription& d, std::string_view kv, uint64_t
   return bytes;
 }
 
+// Every cache that needs no keys and takes the model's heads, with cache_bytes().
+std::vector<std::pair<std::string_view, double>> caches_of(const llm::ModelDescription& d, uint64_t ctx) {
+  std::vector<std::pair<std::string_view, double>> caches;
+  for (const std::string_view kv : cache::method_names()) {
+    if (cache::method_takes_keys(kv)) continue;
+    try {
+      caches.emplace_back(kv, cache_bytes(d, kv, ctx));
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kUnsupported) throw;
+    }
+  }
+  return caches;
+}
+
 size_t windowed_layers(const llm::ModelDescription& d) {
   return static_cast<size_t>(
       std::count_if(d.layers.begin(), d.layers.end(), [](const auto& layer) { return layer.window > 0; }));
@@ -271,8 +286,7 @@ nlohmann::ordered_json to_json(const Subject& subject, const std::vector<Row>& r
   }
   object["caches"] = nlohmann::ordered_json::array();
   if (!subject.description) return object;
-  for (const std::string_view kv : cache::method_names()) {
-    const double one = cache_bytes(*subject.description, kv, ctx);
+  for (const auto& [kv, one] : caches_of(*subject.description, ctx)) {
     object["caches"].push_back(
         {{"kv", kv},
          {"bytes", one * static_cast<double>(batch)},
@@ -295,8 +309,7 @@ std::string parameters_text(double n) {
 void print_caches(const llm::ModelDescription& d, uint64_t ctx, uint64_t batch) {
   fmt::print("cache of keys and values, {} x {} tokens\n", batch, ctx);
   const auto sequences = static_cast<double>(batch);
-  for (const std::string_view kv : cache::method_names())
-    fmt::print("  {:<10} {}\n", kv, size_text(cache_bytes(d, kv, ctx) * sequences));
+  for (const auto& [kv, one] : caches_of(d, ctx)) fmt::print("  {:<10} {}\n", kv, size_text(one * sequences));
   if (const size_t n = windowed_layers(d); n > 0)
     fmt::print("  {} of {} layers see a sliding window only; kpd keeps all of them whole (windows alone: {} in {})\n", n,
                d.layers.size(), size_text(cache_bytes(d, kCache, ctx, true) * sequences), kCache);

@@ -28,7 +28,8 @@ struct ServeArgs {
   ModelOptions model;
   AccessOptions access;
   ChatArgs templates;
-  std::string path, host, port, ctx, parallel, max_queue, timeout, kv, cache_ram, name;
+  CacheOptions cache;
+  std::string path, host, port, ctx, parallel, max_queue, timeout, cache_ram, name;
   bool log = false;
 };
 
@@ -39,7 +40,7 @@ llm::SchedulerOptions scheduler_options(const ServeArgs& args) {
   o.n_slots = parse_count("--parallel", args.parallel.empty() ? "4" : args.parallel, 1, 256);
   o.max_queue = parse_count("--max-queue", args.max_queue.empty() ? "256" : args.max_queue, 0, 1 << 16);
   o.chunk = args.model.chunk();
-  o.cache = kv_spec(args.kv);
+  o.cache = args.cache.spec();
   o.kept_bytes = parse_count("--cache-ram", args.cache_ram.empty() ? "1024" : args.cache_ram, 0, uint64_t{1} << 24) << 20;
   return o;
 }
@@ -201,7 +202,7 @@ Command serve_command() {
         args->templates.add_options(app);
         add(app, "--cache-ram", args->cache_ram, "MIB",
             "memory for conversations that no slot holds any more, so that they go on without being read again (default 1024)");
-        add(app, "--kv", args->kv, "SPEC", "cache of keys and values: f16 (default), bf16, f32");
+        args->cache.add(app);
         args->model.add_arithmetic(app, "fast");
         args->model.add_chunk(app);
         args->common.add_threads(app);

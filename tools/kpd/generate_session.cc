@@ -92,7 +92,7 @@ Session::Session(const GenerateArgs& args, bool conversation) : args_(args), con
   const bool to_the_end = args.max_tokens == "-1";  // as llama.cpp has it: until the model ends it or the context is full
   const size_t asked_tokens =
       args.max_tokens.empty() || to_the_end ? 0 : parse_count("--max-tokens", args.max_tokens, 1, 1 << 24);
-  kv_ = kv_spec(args.kv);
+  kv_ = args.cache.spec();
   static_cast<void>(as_usage("sampling", [&] { return args.sampling.over({.temperature = 1}); }));
 
   opened_ = open_model(args.path);

@@ -21,7 +21,8 @@ struct GenerateArgs {
   ModelArgs which;
   SamplingArgs sampling;
   ChatArgs templates;
-  std::string path, prompt, prompt_file, system, ctx, max_tokens, kv;
+  std::string path, prompt, prompt_file, system, ctx, max_tokens;
+  CacheOptions cache;
   std::vector<std::string> stop;
   bool chat = false, ignore_eos = false, context_shift = false, has_prompt = false;
 };

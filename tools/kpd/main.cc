@@ -46,6 +46,11 @@ int run_command(const Command& command, std::vector<std::string> args) {
     if (arg == "--help" || arg == "-h") return print_text(app.help());
   }
   if (command.missing_component) return run();
+  // llama.cpp's short names of more than one letter, which the parser has no form for.
+  for (std::string& arg : args) {
+    if (arg == "--") break;
+    if (arg == "-ctk" || arg == "-ctv") arg = str("--cache-type-", arg.back());
+  }
   check_option_names(app, args);
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));

@@ -114,9 +114,17 @@ LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int 
   return load_model(open_model(path), arithmetic, threads);
 }
 
-std::string kv_spec(const std::string& given) {
-  std::string spec = given.empty() ? "f16" : given;
-  as_usage("--kv", [&] { cache::check_spec(spec); });
+void CacheOptions::add(CLI::App& app) {
+  tool::add(app, "--kv", kv, "SPEC", str("cache of keys and values: ", kCacheNames, " (default f16)"));
+  tool::add(app, "--cache-type-k", k, "TYPE", "keys alone (-ctk): with -ctv the same as --kv ggml:k=TYPE,v=TYPE");
+  tool::add(app, "--cache-type-v", v, "TYPE", "values alone (-ctv); what is not given is f16");
+}
+
+std::string CacheOptions::spec() const {
+  const bool sides = !k.empty() || !v.empty();
+  if (sides && !kv.empty()) usage("--kv and --cache-type-", k.empty() ? "v" : "k", ": give one of them");
+  std::string spec = sides ? str("ggml:k=", k.empty() ? "f16" : k, ",v=", v.empty() ? "f16" : v) : kv.empty() ? "f16" : kv;
+  as_usage(sides ? "--cache-type" : "--kv", [&] { cache::check_spec(spec); });
   return spec;
 }
 

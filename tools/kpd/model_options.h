@@ -58,8 +58,15 @@ OpenedModel open_model(const std::string& path);
 LoadedModel load_model(OpenedModel opened, llm::Arithmetic arithmetic, int threads);
 LoadedModel load_model(const std::string& path, llm::Arithmetic arithmetic, int threads);
 
-// --kv, f16 where it is not given. Throws UsageError for what is no cache.
-std::string kv_spec(const std::string& given);
+// Names of caches, for help texts.
+inline constexpr const char* kCacheNames = "f16, bf16, f32, ggml's q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, or ggml:k=TYPE,v=TYPE";
+// The cache of keys and values of a command: --kv, or llama.cpp's two options for the two sides.
+struct CacheOptions {
+  std::string kv, k, v;
+  void add(CLI::App& app);
+  // f16 where nothing is given. Throws UsageError for what is no cache.
+  std::string spec() const;
+};
 // --kv-layer as far as it can be judged without a model; with one, the number of its layers is known. Throws UsageError.
 void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers);
 void check_kv_layers(const std::string& kv, const std::vector<std::string>& layers, const llm::Model& model);

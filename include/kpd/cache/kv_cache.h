@@ -139,8 +139,11 @@ inline constexpr size_t kBlockTokens = 64;
 inline constexpr uint64_t kMaxCacheTokens = uint64_t{1} << 38;
 inline constexpr int32_t kMaxPosition = INT32_MAX - 1;  // the one behind it can be said
 
-// Names of the methods, as a spec begins with them: f32, f16, bf16.
+// Names of the methods, as a spec begins with them: f32, f16, bf16; ggml's types of blocks (q8_0, q4_0, q4_1, iq4_nl, q5_0,
+// q5_1), for heads whose widths are multiples of 32; ggml, with a type for each side.
 std::span<const std::string_view> method_names();
+// Whether specs of the method have keys.
+bool method_takes_keys(std::string_view name);
 // Throws Error(kInvalidArgument) for what names no method, or one with keys that it does not take.
 void check_spec(std::string_view spec);
 // The spec of each of n_layers: `spec`, but for the layers that `others` name, each "LAYERS=SPEC" where LAYERS are numbers and
