@@ -1,0 +1,12 @@
+// python: what the files of the extension share. Each file binds one topic and is named here.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace kpd::python {
+
+// Makes a kpd::Error that leaves a bound function a kpd.Error.
+void bind_errors();
+void bind_gradient(nanobind::module_& m);
+
+}  // namespace kpd::python
