@@ -1,5 +1,5 @@
-// python: what the files of kpd.llm share: a call that works on a thread of its own while Python looks for signals, and a loaded
-// model, of which one call at a time has the use.
+// python: what the files of kpd.llm share: work on a thread of its own, and a loaded model, of which one call at a time has the
+// use.
 #pragma once
 
 #include <atomic>
@@ -26,19 +26,21 @@ using SharedTokenizer = std::shared_ptr<const text::Tokenizer>;
 // Work on a thread of its own, begun by the constructor. What it throws leaves wait(). The thread never takes the GIL.
 class Job {
  public:
-  // work(job) is expected to end soon once job.cancelled() holds.
+  // work(job) is expected to end soon once job.cancelled() holds, and at once where job.dropped().
   explicit Job(std::function<void(Job&)> work);
-  ~Job();  // cancels and waits
+  ~Job();  // drops it and waits
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // With the GIL, which is released while there is nothing to do. Returns when ready() holds, which is called under lock() by the
-  // waiting thread, or the work is over. A signal that Python turns into an exception cancels the work, waits for its end and
+  // With the GIL, which is released while there is nothing to do. Returns when ready() holds, which is called under lock() by
+  // the waiting thread, or the work is over. A signal that Python turns into an exception drops the work, waits for its end and
   // leaves as that exception.
   void wait_until(const std::function<bool()>& ready);
   void wait();  // for its end; throws what it threw
   void cancel() { cancelled_ = true; }
-  const std::atomic<bool>& cancelled() const { return cancelled_; }
+  void drop() { cancelled_ = dropped_ = true; }  // nobody asks for what is done already
+  bool cancelled() const { return cancelled_; }
+  bool dropped() const { return dropped_; }
   // For what the work and who waits for it share.
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   void notify() { news_.notify_all(); }
@@ -47,15 +49,12 @@ class Job {
   void join();
 
   const int process_;
-  std::atomic<bool> cancelled_{false}, over_{false};
+  std::atomic<bool> cancelled_{false}, dropped_{false}, over_{false};
   std::mutex mutex_;
   std::condition_variable news_;
   std::exception_ptr error_;
   std::thread thread_;
 };
-
-// Runs work(job) to its end, without the GIL.
-void run_job(const std::function<void(Job&)>& work);
 
 struct LoadedModel {
   std::string path;
@@ -77,18 +76,6 @@ class Use {
 
  private:
   SharedModel model_;
-};
-
-// While it lives, a step of `model` ends with Error(kCancelled) once cancelled() says so.
-class EndSteps {
- public:
-  EndSteps(llm::Model& model, std::function<bool()> cancelled);
-  ~EndSteps();
-  EndSteps(const EndSteps&) = delete;
-  EndSteps& operator=(const EndSteps&) = delete;
-
- private:
-  llm::Model& model_;
 };
 
 // Tokens of a prompt or text per step.

@@ -4,18 +4,12 @@
 
 #include <chrono>
 
+#include "call.h"
 #include "llm.h"
 
 namespace nb = nanobind;
 
 namespace kpd::python {
-namespace {
-
-// How long a Ctrl-C may go unseen.
-constexpr auto kLookForSignals = std::chrono::milliseconds(50);
-
-}  // namespace
-
 Job::Job(std::function<void(Job&)> work) : process_(getpid()) {
   thread_ = std::thread([this, work = std::move(work)] {
     try {
@@ -30,7 +24,7 @@ Job::Job(std::function<void(Job&)> work) : process_(getpid()) {
 }
 
 Job::~Job() {
-  cancel();
+  drop();
   if (process_ != getpid()) {  // a fork's child: there is no such thread to wait for
     new std::thread(std::move(thread_));
     return;
@@ -56,10 +50,10 @@ void Job::wait_until(const std::function<bool()>& ready) {
     {
       const nb::gil_scoped_release release;
       std::unique_lock lock(mutex_);
-      if (news_.wait_for(lock, kLookForSignals, [&] { return over_.load() || ready(); })) return;
+      if (news_.wait_for(lock, kSignalPeriod, [&] { return over_.load() || ready(); })) return;
     }
     if (PyErr_CheckSignals() != 0) {
-      cancel();
+      drop();
       nb::python_error signal;  // takes the exception before anything else runs
       join();
       throw signal;
@@ -73,21 +67,13 @@ void Job::wait() {
   if (error_) std::rethrow_exception(error_);
 }
 
-void run_job(const std::function<void(Job&)>& work) { Job(work).wait(); }
-
 Use::Use(SharedModel model) : model_(std::move(model)) {
   if (model_->in_use.exchange(true)) {
-    fail(ErrorCode::kInvalidArgument, "model: it is in use; another call, perhaps of another thread, or a stream that is neither "
-                                      "exhausted nor closed has it");
+    fail(ErrorCode::kInvalidArgument,
+         "model: it is in use; another call, perhaps of another thread, or a stream that is neither "
+         "exhausted nor closed has it");
   }
 }
 Use::~Use() { model_->in_use = false; }
-
-EndSteps::EndSteps(llm::Model& model, std::function<bool()> cancelled) : model_(model) {
-  model_.set_tap([cancelled = std::move(cancelled)](size_t, llm::LinearSite, const float*, size_t, size_t) {
-    if (cancelled()) fail(ErrorCode::kCancelled, "cancelled");
-  });
-}
-EndSteps::~EndSteps() { model_.set_tap({}); }
 
 }  // namespace kpd::python

@@ -12,6 +12,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "call.h"
 #include "llm.h"
 
 namespace nb = nanobind;
@@ -32,17 +33,15 @@ llm::Arithmetic parse_arithmetic(const std::string& name) {
 SharedModel load(const std::string& path, SharedTokenizer tokenizer, const std::string& arithmetic, int threads) {
   SharedModel loaded;
   const llm::Arithmetic chosen = parse_arithmetic(arithmetic);
-  run_job([&](Job& job) {
+  without_gil([&] {
     llm::LoadOptions options;
     options.arithmetic = chosen;
     options.n_threads = threads;
-    options.on_progress = [&job](uint64_t) {
-      if (job.cancelled()) fail(ErrorCode::kCancelled, "cancelled");
-    };
+    options.on_progress = [](uint64_t) { check_cancelled(); };
     llm::Checkpoint checkpoint = llm::Checkpoint::open(path);
     llm::SamplingDefaults sampling = llm::sampling_defaults(path, checkpoint.metadata().get());
-    loaded = SharedModel(new LoadedModel{path, llm::Model::load(std::move(checkpoint), options), std::move(tokenizer),
-                                         std::move(sampling)});
+    loaded = SharedModel(
+        new LoadedModel{path, llm::Model::load(std::move(checkpoint), options), std::move(tokenizer), std::move(sampling)});
   });
   return loaded;
 }
@@ -76,7 +75,8 @@ void read_step(LoadedModel& m, llm::KvCache& cache, const llm::BatchPart& part, 
   for (size_t i = 0; i < d.layers.size(); ++i) m.model.layer(i, rows, hidden.data(), cache);
   cache.commit();
   // Wanted rows are ascending, so none is overwritten before it is read.
-  for (size_t i = 0; i < rows.wanted.size(); ++i) std::copy_n(&hidden[rows.wanted[i] * d.d_model], d.d_model, &hidden[i * d.d_model]);
+  for (size_t i = 0; i < rows.wanted.size(); ++i)
+    std::copy_n(&hidden[rows.wanted[i] * d.d_model], d.d_model, &hidden[i * d.d_model]);
   if (!rows.wanted.empty()) m.model.head(hidden.data(), rows.wanted.size(), out);
 }
 
@@ -84,21 +84,24 @@ void logits(const SharedModel& model, const Ids& tokens, const std::vector<uint3
             const std::string& cache_spec) {
   const size_t n_vocabulary = model->model.description().n_vocabulary;
   if (out.shape(0) != wanted.size() || out.shape(1) != n_vocabulary) {
-    fail(ErrorCode::kInvalidArgument, "out: expected a C-contiguous float32 array of shape (", wanted.size(), ", ", n_vocabulary,
-         "), got (", out.shape(0), ", ", out.shape(1), ")");
+    fail(ErrorCode::kInvalidArgument, "out: expected a C-contiguous float32 array of shape (", wanted.size(), ", ",
+         n_vocabulary, "), got (", out.shape(0), ", ", out.shape(1), ")");
   }
   if (tokens.empty()) fail(ErrorCode::kInvalidArgument, "tokens: expected at least one");
   const Use use(model);
   LoadedModel& m = use.model();
   float* to = out.data();
-  run_job([&](Job& job) {
-    const EndSteps end_steps(m.model, [&] { return job.cancelled().load(); });
+  without_gil([&] {
     const std::unique_ptr<llm::KvCache> cache = m.model.make_cache(cache_spec, tokens.size());
     cache->set_plan(0, llm::plan_context(tokens.size()));
     for (size_t at = 0, done = 0; at < tokens.size(); at += kChunk) {
       const size_t n = std::min(kChunk, tokens.size() - at);
-      llm::BatchPart part{0, {tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.begin() + static_cast<std::ptrdiff_t>(at + n)}, {},
-                          llm::BatchPart::Want::kList, {}};
+      llm::BatchPart part{
+          0,
+          {tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.begin() + static_cast<std::ptrdiff_t>(at + n)},
+          {},
+          llm::BatchPart::Want::kList,
+          {}};
       for (; done + part.rows.size() < wanted.size() && wanted[done + part.rows.size()] < at + n;)
         part.rows.push_back(static_cast<uint32_t>(wanted[done + part.rows.size()] - at));
       read_step(m, *cache, part, to + done * n_vocabulary);
@@ -118,8 +121,7 @@ std::vector<std::pair<double, bool>> score(const SharedModel& model, const std::
   }
   const Use use(model);
   std::vector<llm::TextScore> scores;
-  run_job([&](Job& job) {
-    const EndSteps end_steps(use.model().model, [&] { return job.cancelled().load(); });
+  without_gil([&] {
     size_t before = 0;
     scores = llm::score_texts(use.model().model, texts, {.chunk = kChunk, .cache = cache}, [&](size_t done) {
       if (!progress.is_none()) {
@@ -127,7 +129,7 @@ std::vector<std::pair<double, bool>> score(const SharedModel& model, const std::
         progress(done - before);
         before = done;
       }
-      return !job.cancelled();
+      return true;
     });
   });
   std::vector<std::pair<double, bool>> out;
@@ -149,12 +151,8 @@ nb::dict perplexity(const SharedModel& model, const SharedModel& reference, cons
   std::optional<Use> other;
   if (reference) other.emplace(reference);
   llm::Evaluation e;
-  run_job([&](Job& job) {
-    const auto cancelled = [&] { return job.cancelled().load(); };
+  without_gil([&] {
     LoadedModel& m = use.model();
-    const EndSteps end_steps(m.model, cancelled);
-    std::optional<EndSteps> end_other;
-    if (other) end_other.emplace(other->model().model, cancelled);
     const Ids tokens = m.tokenizer->encode(llm::protocol_text(plan.protocol, bytes), llm::protocol_encoding(plan.protocol));
     const auto bos = m.tokenizer->adds_bos() ? m.tokenizer->bos() : std::nullopt;
     e = llm::evaluate(m.model, other ? &other->model().model : nullptr, plan, llm::make_windows(plan, tokens, bos), {});
@@ -184,7 +182,8 @@ void bind_model(nb::module_& m) {
       .def("info", &info);
   m.def("logits", &logits, "model"_a, "tokens"_a, "rows"_a, "out"_a.noconvert(), "cache"_a);
   m.def("score", &score, "model"_a, "pairs"_a, "cache"_a, "progress"_a.none());
-  m.def("perplexity", &perplexity, "model"_a, "reference"_a.none(), "text"_a, "protocol"_a, "context"_a, "windows"_a, "cache"_a);
+  m.def("perplexity", &perplexity, "model"_a, "reference"_a.none(), "text"_a, "protocol"_a, "context"_a, "windows"_a,
+        "cache"_a);
 }
 
 void bind_llm(nb::module_& m) {

@@ -98,7 +98,7 @@ class Stream {
       }
       return !job.cancelled();
     };
-    const EndSteps end_steps(model, [&] { return job.cancelled() && unread > 0; });
+    const CancelScope end_steps([&] { return job.dropped() || (job.cancelled() && unread > 0); });
     try {
       result_ = llm::generate(model, *use_->model().tokenizer, *cache_, 0, prompt_, options_, on_text);
     } catch (const Error& e) {

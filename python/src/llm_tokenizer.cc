@@ -62,7 +62,8 @@ using Message = std::tuple<std::string, std::string, std::string>;  // role, con
 // The prompt, and its tokens.
 std::pair<std::string, Ids> render(const Tokenizer& tokenizer, const std::vector<Message>& messages,
                                    const std::optional<std::string>& chosen, std::optional<bool> thinking,
-                                   const std::optional<std::string>& date, bool generation_prompt, const std::string& variables) {
+                                   const std::optional<std::string>& date, bool generation_prompt,
+                                   const std::string& variables) {
   const nb::gil_scoped_release release;
   std::vector<text::ChatMessage> conversation;
   for (const auto& [role, content, reasoning] : messages) conversation.push_back({role, content, {}, reasoning});
@@ -82,9 +83,12 @@ void bind_tokenizer(nb::module_& m) {
       .def_static("load", &load, "path"_a)
       .def("encode", &encode, "text"_a, "add_special"_a, "parse_special"_a)
       .def("decode", &decode, "ids"_a, "skip_special"_a)
-      .def("token", [](const Tokenizer& t, text::TokenId id) { return nb::bytes(t.token(id).data(), t.token(id).size()); }, "id"_a)
+      .def(
+          "token", [](const Tokenizer& t, text::TokenId id) { return nb::bytes(t.token(id).data(), t.token(id).size()); },
+          "id"_a)
       .def("token_bytes", &token_bytes, "id"_a)
-      .def("find", [](const Tokenizer& t, const std::string& token) { return t.find(token); }, "token"_a)
+      .def(
+          "find", [](const Tokenizer& t, const std::string& token) { return t.find(token); }, "token"_a)
       .def("is_special", &Tokenizer::is_special, "id"_a)
       .def("render", &render, "messages"_a, "template"_a.none(), "thinking"_a.none(), "date"_a.none(), "generation_prompt"_a,
            "variables"_a)
@@ -94,8 +98,7 @@ void bind_tokenizer(nb::module_& m) {
       .def_prop_ro("end_of_turn", [](const Tokenizer& t) { return Ids(t.end_of_turn().begin(), t.end_of_turn().end()); })
       .def_prop_ro("adds_bos", &Tokenizer::adds_bos)
       .def_prop_ro("chat_template", &Tokenizer::chat_template)
-      .def_prop_ro("notes",
-                   [](const Tokenizer& t) { return std::vector<std::string>(t.notes().begin(), t.notes().end()); });
+      .def_prop_ro("notes", [](const Tokenizer& t) { return std::vector<std::string>(t.notes().begin(), t.notes().end()); });
 }
 
 }  // namespace kpd::python

@@ -25,17 +25,18 @@ void check_texts(std::span<const ScoredText> texts, const ModelDescription& desc
     }
     for (const text::TokenId token : texts[i].tokens) {
       if (token < 0 || static_cast<size_t>(token) >= description.n_vocabulary)
-        fail(ErrorCode::kInvalidArgument, "text ", i, ": token ", token, " is not one of the model's ", description.n_vocabulary);
+        fail(ErrorCode::kInvalidArgument, "text ", i, ": token ", token, " is not one of the model's ",
+             description.n_vocabulary);
     }
   }
 }
 
-std::vector<TextGroup> make_groups(std::span<const ScoredText> texts, std::span<const size_t> order, size_t chunk) {
+std::vector<TextGroup> make_groups(std::span<const ScoredText> texts, std::span<const size_t> order, size_t chunk, bool alone) {
   std::vector<TextGroup> groups;
   size_t shared = 0, rest = 0;
   for (const size_t i : order) {
     const ScoredText& text = texts[i];
-    if (!groups.empty()) {
+    if (!groups.empty() && !alone) {
       TextGroup& group = groups.back();
       const size_t now = std::min(shared, shared_tokens({group[0], &text})), more = text.tokens.size() - now;
       // Neither the group nor the text gives up a beginning that others share with it.
@@ -62,7 +63,7 @@ std::vector<TextScore> score_texts(Model& model, std::span<const ScoredText> tex
   std::iota(order.begin(), order.end(), size_t{0});
   // Texts that begin alike stand together.
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return texts[a].tokens < texts[b].tokens; });
-  const std::vector<TextGroup> groups = make_groups(texts, order, options.chunk);
+  const std::vector<TextGroup> groups = make_groups(texts, order, options.chunk, depends_on_context(model.description()));
 
   // Groups of about a step's tokens go together.
   std::vector<size_t> ends;

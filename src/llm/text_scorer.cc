@@ -17,13 +17,13 @@ size_t common_tokens(std::span<const text::TokenId> a, std::span<const text::Tok
   return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(n), b.begin()).first - a.begin());
 }
 
+}  // namespace
+
 bool depends_on_context(const ModelDescription& description) {
   return std::any_of(description.ropes.begin(), description.ropes.end(), [](const RopeDescription& rope) {
     return rope.kind == RopeKind::kDynamic || rope.kind == RopeKind::kLongRope;
   });
 }
-
-}  // namespace
 
 size_t shared_tokens(const TextGroup& group) {
   size_t shared = group[0]->n_context - 1;
@@ -138,7 +138,8 @@ std::vector<TextScore> TextScorer::score(std::span<const TextGroup> groups) {
   step();
   if (!groups.empty()) {
     cache_->fork(static_cast<SequenceId>(groups.size()), 0, shared.back());
-    held_.assign(groups.back()[0]->tokens.begin(), groups.back()[0]->tokens.begin() + static_cast<std::ptrdiff_t>(shared.back()));
+    held_.assign(groups.back()[0]->tokens.begin(),
+                 groups.back()[0]->tokens.begin() + static_cast<std::ptrdiff_t>(shared.back()));
   }
   for (SequenceId sequence = 1; sequence < next; ++sequence) cache_->crop(sequence, 0);
   return scores;

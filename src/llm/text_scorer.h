@@ -12,6 +12,8 @@ namespace kpd::llm {
 // Texts that share what stands before the first token that wants a score in any of them, as far as it is the same.
 using TextGroup = std::vector<const ScoredText*>;
 
+// Whether rotations are those of the length that is planned, which the longest text of a group decides.
+bool depends_on_context(const ModelDescription& description);
 // Tokens that all texts of a group begin with and of which none wants logits.
 size_t shared_tokens(const TextGroup& group);
 // Of the cache, for a group.

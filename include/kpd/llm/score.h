@@ -28,10 +28,10 @@ struct ScoreOptions {
   std::vector<std::string> cache_layers{};  // layers with another spec: "0,29=f32"
 };
 
-// Scores in the order of the texts. What texts begin with in common is computed once as far as it pays, short texts share steps;
-// neither changes a score. progress(texts done) returns false to end the work: Error(kCancelled); an empty function never ends
-// it. Throws Error(kInvalidArgument), before any work, for an n_context out of range, and for a text of more than the model's
-// context and one token, which is predicted and not read.
+// Scores in the order of the texts. What texts begin with in common is computed once as far as it pays, short texts share
+// steps; neither changes a score. progress(texts done) returns false to end the work: Error(kCancelled); an empty function
+// never ends it. Throws Error(kInvalidArgument), before any work, for an n_context out of range, and for a text of more than
+// the model's context and one token, which is predicted and not read.
 std::vector<TextScore> score_texts(Model& model, std::span<const ScoredText> texts, const ScoreOptions& options,
                                    const std::function<bool(size_t)>& progress);
 
