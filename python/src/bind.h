@@ -11,5 +11,6 @@ void bind_gradient_codec(nanobind::module_& m);
 void bind_gradient_encode(nanobind::module_& m);
 void bind_gradient_decode(nanobind::module_& m);
 void bind_gradient_aggregate(nanobind::module_& m);
+void bind_llm(nanobind::module_& m);
 
 }  // namespace kpd::python

@@ -11,4 +11,5 @@ NB_MODULE(_kpd, m) {
   kpd::python::bind_gradient_encode(m);
   kpd::python::bind_gradient_decode(m);
   kpd::python::bind_gradient_aggregate(m);
+  kpd::python::bind_llm(m);
 }

@@ -5,13 +5,15 @@
 // templates. Guide: docs/guide/llm.md.
 #pragma once
 
-#include "kpd/base/cancel.h"     // IWYU pragma: export
-#include "kpd/base/error.h"      // IWYU pragma: export
-#include "kpd/io/gguf.h"         // IWYU pragma: export
-#include "kpd/llm/evaluate.h"    // IWYU pragma: export
-#include "kpd/llm/generate.h"    // IWYU pragma: export
-#include "kpd/llm/model.h"       // IWYU pragma: export
-#include "kpd/llm/scheduler.h"   // IWYU pragma: export
-#include "kpd/llm/tasks.h"       // IWYU pragma: export
-#include "kpd/text/chat.h"       // IWYU pragma: export
-#include "kpd/text/tokenizer.h"  // IWYU pragma: export
+#include "kpd/base/cancel.h"            // IWYU pragma: export
+#include "kpd/base/error.h"             // IWYU pragma: export
+#include "kpd/io/gguf.h"                // IWYU pragma: export
+#include "kpd/llm/evaluate.h"           // IWYU pragma: export
+#include "kpd/llm/generate.h"           // IWYU pragma: export
+#include "kpd/llm/model.h"              // IWYU pragma: export
+#include "kpd/llm/sampling_defaults.h"  // IWYU pragma: export
+#include "kpd/llm/scheduler.h"          // IWYU pragma: export
+#include "kpd/llm/score.h"              // IWYU pragma: export
+#include "kpd/llm/tasks.h"              // IWYU pragma: export
+#include "kpd/text/chat.h"              // IWYU pragma: export
+#include "kpd/text/tokenizer.h"         // IWYU pragma: export
