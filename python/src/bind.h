@@ -8,5 +8,6 @@ namespace kpd::python {
 // Makes a kpd::Error that leaves a bound function a kpd.Error.
 void bind_errors();
 void bind_gradient(nanobind::module_& m);
+void bind_torch_messages(nanobind::module_& m);
 
 }  // namespace kpd::python
