@@ -7,7 +7,10 @@ namespace kpd::python {
 
 // Makes a kpd::Error that leaves a bound function a kpd.Error.
 void bind_errors();
-void bind_gradient(nanobind::module_& m);
+void bind_gradient_codec(nanobind::module_& m);
+void bind_gradient_encode(nanobind::module_& m);
+void bind_gradient_decode(nanobind::module_& m);
+void bind_gradient_aggregate(nanobind::module_& m);
 void bind_torch_messages(nanobind::module_& m);
 
 }  // namespace kpd::python

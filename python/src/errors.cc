@@ -10,6 +10,7 @@ namespace {
 
 void raise(const Error& error) {
   nb::object offset = nb::none();
+  if (error.offset()) offset = nb::int_(*error.offset());
   nb::object type = nb::module_::import_("kpd._errors").attr("Error");
   nb::object made = type(error.what(), error_code_name(error.code()), offset);
   PyErr_SetObject(type.ptr(), made.ptr());

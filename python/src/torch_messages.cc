@@ -1,6 +1,7 @@
 // python: messages about pieces of a flat vector, for kpd.gradient.torch: a bucket of gradients is cut into slices, and each
 // slice is encoded from where it lies and decoded into a sum. It must not hold the GIL while it codes.
 #include "bind.h"
+#include "call.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -76,7 +77,6 @@ class SliceMessages {
   std::tuple<uint64_t, uint64_t, double, double> encode(const AnyInput& x, uint64_t round, uint64_t client, const Bytes& out) {
     const DType type = float_type(x);
     check_size("x", x.size());
-    nb::gil_scoped_release release;
     std::vector<TensorView> views;
     const uint8_t* at = static_cast<const uint8_t*>(x.data());
     for (const uint64_t count : counts_) {
@@ -84,20 +84,20 @@ class SliceMessages {
       at += count * dtype_bytes(type);
     }
     gradient::EncodeReport report;
-    const uint64_t bytes = encoder_.encode_message(views, ids(round, client), {out.data(), out.size()}, &report);
+    uint64_t bytes = 0;
+    without_gil([&] { bytes = encoder_.encode_message(views, ids(round, client), {out.data(), out.size()}, &report); });
     return {bytes, report.nonfinite, report.error2, report.norm2};
   }
 
   void decode_add(const InputBytes& message, uint64_t round, uint64_t client, float weight, const Sum& sum) {
     check_size("sum", sum.size());
-    nb::gil_scoped_release release;
     std::vector<std::span<float>> parts;
     float* at = sum.data();
     for (const uint64_t count : counts_) {
       parts.emplace_back(at, count);
       at += count;
     }
-    decoder_.decode_add({message.data(), message.size()}, ids(round, client), weight, parts);
+    without_gil([&] { decoder_.decode_add({message.data(), message.size()}, ids(round, client), weight, parts); });
   }
 
  private:

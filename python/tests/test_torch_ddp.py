@@ -154,11 +154,15 @@ def test_the_hook_returns_before_the_other_rank_has_begun():
             future = hook(state, bucket)
             entry["returned"] = time.monotonic()
             entry["done_then"] = future.done()
-            future.add_done_callback(lambda _: entry.update(done=time.monotonic()))
             times.append(entry)
             if rank == 0 and bucket.is_last() and len(times) > 1:
                 store.set("all returned", "yes")
-            return future
+
+            def value_of(done):
+                entry["done"] = time.monotonic()
+                return done.value()
+
+            return future.then(value_of)
 
         ddp.register_comm_hook(ddp.module, timed)
         loss_of(ddp, rank, 0).backward()  # in one bucket; then DDP makes as many as it was told

@@ -25,7 +25,7 @@ def run_example(name, *arguments, ranks=2):
         command = [sys.executable, str(EXAMPLES / name), *arguments]
         running.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     try:
-        outputs = [p.communicate(timeout=60) for p in running]
+        outputs = [p.communicate(timeout=200) for p in running]
     finally:
         for p in running:
             p.kill()

@@ -1,6 +1,7 @@
 // base: the thread pool behind parallel_for. One job at a time; whoever comes while it runs does its tasks itself, so no call
 // can wait for another and nested calls cannot deadlock. Nothing is allocated once the pool has as many threads as are asked
 // for.
+#include "kpd/base/cancel.h"
 #include "kpd/base/clock.h"
 #include "kpd/base/threads.h"
 
@@ -108,6 +109,7 @@ void Pool::work(int worker) {
     const size_t task = next_.fetch_add(1, std::memory_order_relaxed);
     if (task >= n_tasks_) break;
     try {
+      check_cancelled();  // only the caller has a scope
       (*fn_)(task, worker);
     } catch (...) {
       next_.store(n_tasks_, std::memory_order_relaxed);
@@ -245,7 +247,10 @@ void parallel_for(size_t n_tasks, int n_threads, TaskRef fn) {
     pool().run(n_tasks, n_threads, fn);
     return;
   }
-  for (size_t task = 0; task < n_tasks; ++task) fn(task, 0);
+  for (size_t task = 0; task < n_tasks; ++task) {
+    check_cancelled();
+    fn(task, 0);
+  }
 }
 
 }  // namespace kpd

@@ -23,7 +23,7 @@ void OpenStream::read(ByteReader& r, std::span<const uint8_t> stream, const Unit
 void throw_in_part(const Error& e, const Unit& unit, std::span<const uint8_t> bytes, std::span<const uint8_t> stream,
                    std::string_view name) {
   const uint64_t at = static_cast<uint64_t>(bytes.data() - stream.data());
-  throw Error(e.code(), str(name, ": tensor ", unit.tensor, ", segment at byte ", at, ": ", e.what()));
+  throw Error(e.code(), str(name, ": tensor ", unit.tensor, ", segment at byte ", at, ": ", e.what()), at);
 }
 
 void check_exact(const Manifest& manifest, size_t index) {

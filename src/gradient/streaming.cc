@@ -143,7 +143,7 @@ void StreamDecoder::Impl::take_segment(std::span<const uint8_t> part) {
   try {
     decode_into(receiver.units(), u, shape, part, keys, weight, true, acc, scratch);
   } catch (const Error& e) {
-    throw Error(e.code(), str("message: tensor ", u.tensor, ", segment at byte ", offset, ": ", e.what()));
+    throw Error(e.code(), str("message: tensor ", u.tensor, ", segment at byte ", offset, ": ", e.what()), offset);
   }
   elements += shape.elements;
   ++segment;

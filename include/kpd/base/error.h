@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,11 +30,15 @@ const char* error_code_name(ErrorCode code);
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  Error(ErrorCode code, const std::string& text, std::optional<uint64_t> offset = {})
+      : std::runtime_error(text), code_(code), offset_(offset) {}
   ErrorCode code() const { return code_; }
+  // Of an input whose content is wrong at one place: the byte at which it is, or where the part that holds it begins.
+  std::optional<uint64_t> offset() const { return offset_; }
 
  private:
   ErrorCode code_;
+  std::optional<uint64_t> offset_;
 };
 
 // Concatenates text and numbers, for messages: str("offset ", 12, ": expected ", n).
@@ -72,7 +77,7 @@ template <class... Args>
 // The same with a place: "NAME: byte OFFSET: " and the text.
 template <class... Args>
 [[noreturn]] void fail_at(ErrorCode code, std::string_view name, uint64_t offset, const Args&... args) {
-  fail(code, name, ": byte ", offset, ": ", args...);
+  throw Error(code, str(name, ": byte ", offset, ": ", args...), offset);
 }
 
 }  // namespace kpd

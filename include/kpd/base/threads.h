@@ -32,7 +32,8 @@ class TaskRef {
 
 // Calls fn(task, worker) once for each task in [0, n_tasks) on up to n_threads threads (the caller is worker 0; worker <
 // n_threads). n_threads <= 0 means hardware_threads(). Returns when all are done; the first exception thrown by a task is
-// rethrown and tasks not yet started are skipped. Thread-safe; nested or concurrent calls run their tasks on the calling
+// rethrown and tasks not yet started are skipped; so are they where a CancelScope of the caller (kpd/base/cancel.h) says so.
+// Thread-safe; nested or concurrent calls run their tasks on the calling
 // thread.
 void parallel_for(size_t n_tasks, int n_threads, TaskRef fn);
 

@@ -98,7 +98,8 @@ class Aggregator {
   // Starts a round: sum[i] (manifest[i].count() floats each, alive until finish_round()) becomes 0. Of `expected`, run, round
   // and base_model_hash count. A round that was not finished is forgotten.
   void begin_round(const MessageIds& expected, std::span<const std::span<float>> sum);
-  // Adds weight * decoded. The order of the calls is the order of the sum. Never throws for what a message holds. With
+  // Adds weight * decoded. The order of the calls is the order of the sum. Never throws for what a message holds; what ends it
+  // by a CancelScope (kpd/base/cancel.h) leaves no trace, and once a message is found good it is added to its end. With
   // `expected_weight`, what the server knows of the client, a message of another weight is refused; without it a
   // message may say any from 1 to max_weight.
   Verdict add(uint64_t client, std::span<const uint8_t> message, std::optional<uint64_t> expected_weight = {});

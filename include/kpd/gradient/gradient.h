@@ -2,9 +2,11 @@
 // compiling through all versions of one major number; what the headers below include for themselves may change.
 //
 // Here are codecs and policies, messages and files, packets, streaming, a server's round, averages between ranks, error
-// feedback. The same in C, with an ABI of its own: kpd/gradient/kpd_gradient.h. Guide: docs/guide/gradient.md.
+// feedback, synthetic vectors for measurements. The same in C, with an ABI of its own: kpd/gradient/kpd_gradient.h. Guide:
+// docs/guide/gradient.md.
 #pragma once
 
+#include "kpd/base/cancel.h"            // IWYU pragma: export
 #include "kpd/base/error.h"             // IWYU pragma: export
 #include "kpd/gradient/aggregate.h"     // IWYU pragma: export
 #include "kpd/gradient/aggregator.h"    // IWYU pragma: export
@@ -17,3 +19,4 @@
 #include "kpd/gradient/packets.h"       // IWYU pragma: export
 #include "kpd/gradient/stream_info.h"   // IWYU pragma: export
 #include "kpd/gradient/streaming.h"     // IWYU pragma: export
+#include "kpd/gradient/synthetic.h"     // IWYU pragma: export

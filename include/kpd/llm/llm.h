@@ -5,6 +5,7 @@
 // templates. Guide: docs/guide/llm.md.
 #pragma once
 
+#include "kpd/base/cancel.h"     // IWYU pragma: export
 #include "kpd/base/error.h"      // IWYU pragma: export
 #include "kpd/io/gguf.h"         // IWYU pragma: export
 #include "kpd/llm/evaluate.h"    // IWYU pragma: export

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "gradient/stream_format.h"
+#include "kpd/base/cancel.h"
 #include "kpd/base/error.h"
 #include "kpd/base/crc32.h"
 #include "kpd/gradient/decoder.h"
@@ -176,6 +177,7 @@ Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> messag
     const double limit = std::min(max_decoded_norm, most / static_cast<double>(ids.weight));
     if (!(verdict.norm <= limit))
       return refused(Refusal::kNorm, str("the update decodes to norm ", verdict.norm, ", the limit is ", limit));
+    const CancelScope to_its_end({});  // a sum that holds a part of a message would be lost
     if (options.sum_rotated) {
       decoder.decode_rotated_add(message, ids, weight, sum);
     } else {
@@ -184,6 +186,7 @@ Verdict Aggregator::Impl::judge(uint64_t client, std::span<const uint8_t> messag
       report.saturated += decoded.saturated;
     }
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::kCancelled) throw;
     return refused(Refusal::kDamaged, e.what());
   }
   seen.insert(std::upper_bound(seen.begin(), seen.end(), client), client);

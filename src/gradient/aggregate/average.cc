@@ -151,7 +151,7 @@ void Averager::Impl::feed(StreamDecoder& to, int from, std::span<const uint8_t> 
   try {
     to.feed(bytes);
   } catch (const Error& e) {
-    throw Error(e.code(), str("rank ", from, ": ", e.what()));
+    throw Error(e.code(), str("rank ", from, ": ", e.what()), e.offset());
   }
 }
 
