@@ -12,4 +12,5 @@ NB_MODULE(_kpd, m) {
   kpd::python::bind_gradient_decode(m);
   kpd::python::bind_gradient_aggregate(m);
   kpd::python::bind_llm(m);
+  kpd::python::bind_torch_messages(m);
 }
