@@ -4,6 +4,6 @@ The parts are modules of their own: ``import kpd.gradient``. Importing ``kpd`` l
 """
 
 from kpd._errors import Error
-from kpd._kpd import __version__
+from kpd._kpd import version as __version__
 
 __all__ = ["Error", "__version__"]

@@ -41,7 +41,4 @@ struct FloatTargets {
 };
 FloatTargets float_targets(nanobind::handle out, const gradient::Manifest& manifest, const char* argument);
 
-// The class is shown as one of kpd.gradient.
-void make_public(nanobind::handle type);
-
 }  // namespace kpd::python

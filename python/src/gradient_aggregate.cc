@@ -95,7 +95,6 @@ void bind_verdict(nb::module_& m) {
         if (v.accepted()) return str("Verdict(accepted, weight=", v.weight, ", norm=", v.norm, ")");
         return str("Verdict(refused: ", gradient::refusal_name(v.refusal), ", '", v.reason, "')");
       });
-  make_public(verdict);
 
   nb::class_<RoundReport> report(m, "RoundReport", "A server's round so far.");
   report.def_ro("accepted", &RoundReport::accepted, "Messages in the mean.")
@@ -106,7 +105,6 @@ void bind_verdict(nb::module_& m) {
                    "How many were refused, by the names of Verdict.refusal.")
       .def("__repr__",
            [](const RoundReport& r) { return str("RoundReport(accepted=", r.accepted, ", refused=", r.refusals(), ")"); });
-  make_public(report);
 }
 
 void make_aggregator(PyAggregator* self, const PyManifest& manifest, nb::handle secret, int threads, uint64_t max_weight,
@@ -134,20 +132,22 @@ void bind_aggregator(nb::module_& m) {
       .def("__init__", &make_aggregator, nb::arg("manifest"), nb::arg("secret"), nb::kw_only(), nb::arg("threads") = 1,
            nb::arg("max_weight") = 1, nb::arg("max_norm") = std::numeric_limits<double>::infinity(),
            nb::arg("codec") = nb::none(), nb::arg("sum_rotated") = false,
-           nb::sig("def __init__(self, manifest: Manifest, secret: collections.abc.Buffer, *, threads: int = 1, max_weight: "
+           nb::sig("def __init__(self, manifest: Manifest, secret: typing_extensions.Buffer, *, threads: int = 1, max_weight: "
                    "int = 1, max_norm: float = ..., codec: Codec | str | collections.abc.Sequence[str] | None = None, "
                    "sum_rotated: bool = False) -> None"))
       .def("begin_round", &begin_round, nb::kw_only(), nb::arg("run") = 0, nb::arg("round"), nb::arg("base_model_hash") = 0,
            nb::arg("out") = nb::none(),
+           nb::sig(
+               "def begin_round(self, *, run: int = 0, round: int, base_model_hash: int = 0, out: typing.Any = None) -> None"),
            "Starts a round; one that was not finished is forgotten. out: float32 arrays of the manifest's shapes for the sum "
            "(None\n"
            "leaves out a tensor of an exact type), else new ones. They become 0 and belong to the round until finish_round().")
       .def("add", &add, nb::arg("client"), nb::arg("message"), nb::arg("weight") = nb::none(),
-           nb::sig("def add(self, client: int, message: collections.abc.Buffer, weight: int | None = None) -> Verdict"),
+           nb::sig("def add(self, client: int, message: typing_extensions.Buffer, weight: int | None = None) -> Verdict"),
            "Adds weight * decoded. weight: what the server knows of the client; a message that says another is refused.\n\n"
            "The order of the calls is the order of the sum. Ctrl-C before a message is found good leaves the round as it was.")
       .def("refuse", &refuse_client, nb::arg("refusal"), "Counts a client of which there is no message, e.g. refuse('silent').")
-      .def("finish_round", &finish_round,
+      .def("finish_round", &finish_round, nb::sig("def finish_round(self) -> list[typing.Any] | None"),
            "The weighted mean, in the manifest's order, or None if no message was accepted and no model should change.")
       .def_prop_ro("report", [](PyAggregator& self) { return UseAggregator(self.aggregator)->report(); })
       .def_prop_ro("manifest", [](const PyAggregator& self) { return PyManifest{self.tensors}; })
@@ -159,15 +159,17 @@ void bind_aggregator(nb::module_& m) {
             self.sums.reset();
           },
           "Frees its memory; every other call is then an Error.")
-      .def("__enter__", [](nb::handle_t<PyAggregator> self) { return nb::borrow(self); })
+      .def(
+          "__enter__", [](nb::handle_t<PyAggregator> self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> typing_extensions.Self"))
       .def(
           "__exit__",
           [](PyAggregator& self, nb::handle, nb::handle, nb::handle) {
             self.aggregator.close();
             self.sums.reset();
           },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
-  make_public(aggregator);
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none(),
+          nb::sig("def __exit__(self, type: typing.Any, value: typing.Any, traceback: typing.Any) -> None"));
 }
 
 nb::object synthetic(const std::string& kind, uint64_t dim, uint64_t clients, uint64_t seed, double correlation, uint64_t trial,
@@ -192,7 +194,9 @@ void bind_gradient_aggregate(nb::module_& m) {
   bind_verdict(m);
   bind_aggregator(m);
   m.def("synthetic", &synthetic, nb::arg("kind"), nb::arg("dim"), nb::arg("clients"), nb::arg("seed"), nb::arg("correlation"),
-        nb::arg("trial"), nb::arg("threads"));
+        nb::arg("trial"), nb::arg("threads"),
+        nb::sig("def synthetic(kind: str, dim: int, clients: int, seed: int, correlation: float, trial: int, threads: int) -> "
+                "typing.Any"));
   m.def(
       "secret_from_seed",
       [](uint64_t seed) {

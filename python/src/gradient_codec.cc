@@ -19,8 +19,6 @@ using gradient::CodecPolicy;
 using gradient::Manifest;
 using gradient::TensorInfo;
 
-void make_public(nb::handle type) { type.attr("__module__") = "kpd.gradient"; }
-
 CodecPolicy policy_of(nb::handle codec) {
   if (nb::isinstance<Codec>(codec)) return CodecPolicy(nb::cast<Codec>(codec));
   if (nb::isinstance<nb::str>(codec)) return CodecPolicy(Codec::parse(nb::cast<std::string>(codec)));
@@ -214,10 +212,12 @@ void bind_codec(nb::module_& m) {
            })
       .def("__hash__",
            [](const Codec& c) { return nb::hash(nb::make_tuple(c.params().method, c.params().rate, c.params().param)); })
-      .def("__reduce__", [](nb::handle_t<Codec> self) {
-        return nb::make_tuple(self.type(), nb::make_tuple(nb::cast<const Codec&>(self).text()));
-      });
-  make_public(codec);
+      .def(
+          "__reduce__",
+          [](nb::handle_t<Codec> self) {
+            return nb::make_tuple(self.type(), nb::make_tuple(nb::cast<const Codec&>(self).text()));
+          },
+          nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"));
 }
 
 void bind_manifest(nb::module_& m) {
@@ -260,10 +260,12 @@ void bind_manifest(nb::module_& m) {
       .def("__hash__", [](const PyManifest& p) { return static_cast<Py_hash_t>(gradient::manifest_hash(p.tensors) >> 2); })
       .def("__repr__",
            [](const PyManifest& p) { return str("Manifest(", p.tensors.size(), " tensors, ", elements_of(p), " numbers)"); })
-      .def("__reduce__", [](nb::handle_t<PyManifest> self) {
-        return nb::make_tuple(self.type(), nb::make_tuple(rows_of(nb::cast<const PyManifest&>(self))));
-      });
-  make_public(manifest);
+      .def(
+          "__reduce__",
+          [](nb::handle_t<PyManifest> self) {
+            return nb::make_tuple(self.type(), nb::make_tuple(rows_of(nb::cast<const PyManifest&>(self))));
+          },
+          nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"));
 }
 
 }  // namespace

@@ -174,7 +174,6 @@ void bind_ids(nb::module_& m) {
         return str("MessageIds(run=", i.run, ", round=", i.round, ", client=", i.client,
                    ", base_model_hash=", i.base_model_hash, ", weight=", i.weight, ")");
       });
-  make_public(ids);
 }
 
 }  // namespace
@@ -193,33 +192,42 @@ void bind_gradient_decode(nb::module_& m) {
             new (self) PyDecoder(manifest, secret, threads);
           },
           nb::arg("manifest"), nb::arg("secret"), nb::kw_only(), nb::arg("threads") = 1,
-          nb::sig("def __init__(self, manifest: Manifest, secret: collections.abc.Buffer, *, threads: int = 1) -> None"))
-      .def("peek", &peek, nb::arg("message"), nb::sig("def peek(self, message: collections.abc.Buffer) -> MessageIds"),
+          nb::sig("def __init__(self, manifest: Manifest, secret: typing_extensions.Buffer, *, threads: int = 1) -> None"))
+      .def("peek", &peek, nb::arg("message"), nb::sig("def peek(self, message: typing_extensions.Buffer) -> MessageIds"),
            "Reads the header only: who sent it, and for which step.")
       .def("norm", &norm, nb::arg("message"), nb::kw_only(), nb::arg("run") = 0, nb::arg("round"), nb::arg("client"),
            nb::arg("base_model_hash") = 0,
-           nb::sig("def norm(self, message: collections.abc.Buffer, *, run: int = 0, round: int, client: int, base_model_hash: "
-                   "int = 0) -> float"),
+           nb::sig(
+               "def norm(self, message: typing_extensions.Buffer, *, run: int = 0, round: int, client: int, base_model_hash: "
+               "int = 0) -> float"),
            "Checks a message completely and returns the Euclidean norm of what it decodes to.")
       .def("decode", &decode, nb::arg("message"), nb::kw_only(), nb::arg("run") = 0, nb::arg("round"), nb::arg("client"),
            nb::arg("base_model_hash") = 0, nb::arg("out") = nb::none(),
+           nb::sig("def decode(self, message: typing_extensions.Buffer, *, run: int = 0, round: int, client: int, "
+                   "base_model_hash: int = 0, out: typing.Any = None) -> list[typing.Any]"),
            "The tensors of a message in the manifest's order: float32, those of exact types in their own.\n\n"
            "out: contiguous arrays to write into, as `tensors` of Encoder.encode; they are what is returned.")
       .def(
           "decode_add", &decode_add, nb::arg("message"), nb::arg("sums"), nb::arg("weight") = 1.0f, nb::kw_only(),
           nb::arg("run") = 0, nb::arg("round"), nb::arg("client"), nb::arg("base_model_hash") = 0,
+          nb::sig("def decode_add(self, message: typing_extensions.Buffer, sums: typing.Any, weight: float = 1.0, *, run: int "
+                  "= 0, round: int, client: int, base_model_hash: int = 0) -> None"),
           "sums += weight * decoded, in float32 arrays of the manifest's shapes; None leaves out a tensor of an exact type.\n\n"
           "Interrupted or told of a corrupt segment in its middle, the sums hold a part of the message.")
       .def_prop_ro("manifest", [](const PyDecoder& self) { return PyManifest{self.tensors}; })
       .def_prop_ro("closed", [](const PyDecoder& self) { return self.decoder.closed(); })
       .def(
           "close", [](PyDecoder& self) { self.decoder.close(); }, "Frees its memory; every other call is then an Error.")
-      .def("__enter__", [](nb::handle_t<PyDecoder> self) { return nb::borrow(self); })
+      .def(
+          "__enter__", [](nb::handle_t<PyDecoder> self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> typing_extensions.Self"))
       .def(
           "__exit__", [](PyDecoder& self, nb::handle, nb::handle, nb::handle) { self.decoder.close(); }, nb::arg("type").none(),
-          nb::arg("value").none(), nb::arg("traceback").none());
-  make_public(decoder);
-  m.def("decode_file", &decode_file, nb::arg("message"), nb::arg("out").none(), nb::arg("threads"));
+          nb::arg("value").none(), nb::arg("traceback").none(),
+          nb::sig("def __exit__(self, type: typing.Any, value: typing.Any, traceback: typing.Any) -> None"));
+  m.def("decode_file", &decode_file, nb::arg("message"), nb::arg("out").none(), nb::arg("threads"),
+        nb::sig("def decode_file(message: typing_extensions.Buffer, out: typing.Any, threads: int) -> tuple[list[str], "
+                "list[typing.Any]]"));
 }
 
 }  // namespace kpd::python

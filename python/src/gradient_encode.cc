@@ -124,8 +124,11 @@ void bind_report(nb::module_& m) {
       .def("__repr__", [](const EncodeReport& r) {
         return str("EncodeReport(elements=", r.elements, ", stream_bytes=", r.stream_bytes, ", vnmse=", r.vnmse(), ")");
       });
-  make_public(report);
 }
+
+#define KPD_ENCODE(out)                                                                               \
+  "def encode(self, tensors: typing.Any, *, run: int = 0, round: int, client: int, weight: int = 1, " \
+  "base_model_hash: int = 0, " out ") -> "
 
 constexpr const char* kEncodeDoc =
     "Compresses tensors into one message.\n\n"
@@ -162,10 +165,14 @@ void bind_gradient_encode(nb::module_& m) {
           nb::arg("manifest"), nb::arg("codec"), nb::arg("secret"), nb::kw_only(), nb::arg("threads") = 1,
           nb::arg("nonfinite") = "refuse", nb::arg("authenticated") = false,
           nb::sig("def __init__(self, manifest: Manifest, codec: Codec | str | collections.abc.Sequence[str], secret: "
-                  "collections.abc.Buffer, *, threads: int = 1, nonfinite: typing.Literal['refuse', 'zero', 'pass'] = "
+                  "typing_extensions.Buffer, *, threads: int = 1, nonfinite: typing.Literal['refuse', 'zero', 'pass'] = "
                   "'refuse', authenticated: bool = False) -> None"))
       .def("encode", &encode_message, nb::arg("tensors"), nb::kw_only(), nb::arg("run") = 0, nb::arg("round"),
-           nb::arg("client"), nb::arg("weight") = 1, nb::arg("base_model_hash") = 0, nb::arg("out") = nb::none(), kEncodeDoc)
+           nb::arg("client"), nb::arg("weight") = 1, nb::arg("base_model_hash") = 0, nb::arg("out") = nb::none(),
+           nb::sig(KPD_ENCODE("out: None = None") "bytes"), kEncodeDoc)
+      .def("encode", &encode_message, nb::arg("tensors"), nb::kw_only(), nb::arg("run") = 0, nb::arg("round"),
+           nb::arg("client"), nb::arg("weight") = 1, nb::arg("base_model_hash") = 0, nb::arg("out"),
+           nb::sig(KPD_ENCODE("out: typing_extensions.Buffer") "memoryview"))
       .def_prop_ro(
           "max_bytes", [](PyEncoder& self) { return OneAtATime<gradient::Encoder>::Use(self.encoder)->max_bytes(); },
           "Upper bound of the bytes of a message.")
@@ -175,14 +182,19 @@ void bind_gradient_encode(nb::module_& m) {
       .def_prop_ro("closed", [](const PyEncoder& self) { return self.encoder.closed(); })
       .def(
           "close", [](PyEncoder& self) { self.encoder.close(); }, "Frees its memory; every other call is then an Error.")
-      .def("__enter__", [](nb::handle_t<PyEncoder> self) { return nb::borrow(self); })
+      .def(
+          "__enter__", [](nb::handle_t<PyEncoder> self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> typing_extensions.Self"))
       .def(
           "__exit__", [](PyEncoder& self, nb::handle, nb::handle, nb::handle) { self.encoder.close(); }, nb::arg("type").none(),
-          nb::arg("value").none(), nb::arg("traceback").none());
-  make_public(encoder);
+          nb::arg("value").none(), nb::arg("traceback").none(),
+          nb::sig("def __exit__(self, type: typing.Any, value: typing.Any, traceback: typing.Any) -> None"));
   m.def("encode_file", &encode_file, nb::arg("names").none(), nb::arg("tensors").none(), nb::arg("codec"), nb::arg("seed"),
         nb::arg("round"), nb::arg("client"), nb::arg("nonfinite"), nb::arg("threads"), nb::arg("dtype").none(),
-        nb::arg("metadata"), nb::arg("out").none());
+        nb::arg("metadata"), nb::arg("out").none(),
+        nb::sig("def encode_file(names: list[str] | None, tensors: typing.Any, codec: Codec | str | "
+                "collections.abc.Sequence[str], seed: int, round: int, client: int, nonfinite: str, threads: int, dtype: str | "
+                "None, metadata: list[tuple[str, str]], out: typing.Any) -> typing.Any"));
 }
 
 }  // namespace kpd::python

@@ -5,7 +5,7 @@
 
 NB_MODULE(_kpd, m) {
   m.doc() = "The compiled part of kpd. Its classes and functions are public in kpd.gradient.";
-  m.attr("__version__") = kpd::kVersion;
+  m.attr("version") = kpd::kVersion;
   kpd::python::bind_errors();
   kpd::python::bind_gradient_codec(m);
   kpd::python::bind_gradient_encode(m);

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 from kpd import _kpd
 from kpd._errors import Error
@@ -45,6 +45,9 @@ Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[Any]]"
 
 _DEFAULT = "eden:bits=1"
 
+for _public in (Aggregator, Codec, Decoder, EncodeReport, Encoder, Manifest, MessageIds, RoundReport, Verdict):
+    _public.__module__ = __name__
+
 
 def new_secret() -> bytes:
     """32 bytes from the system's random numbers, for both sides of a run."""
@@ -60,6 +63,34 @@ def _fresh_seed() -> int:
     return int.from_bytes(os.urandom(7), "little") >> 3  # below 2^53, as the program's
 
 
+@overload
+def encode(
+    tensors: Any,
+    spec: CodecLike = ...,
+    *,
+    seed: int | None = ...,
+    client: int = ...,
+    round: int = ...,
+    nonfinite: NonFinite = ...,
+    dtype: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    threads: int = ...,
+    out: None = ...,
+) -> bytes: ...
+@overload
+def encode(
+    tensors: Any,
+    spec: CodecLike = ...,
+    *,
+    seed: int | None = ...,
+    client: int = ...,
+    round: int = ...,
+    nonfinite: NonFinite = ...,
+    dtype: str | None = ...,
+    metadata: Mapping[str, str] | None = ...,
+    threads: int = ...,
+    out: Buffer,
+) -> memoryview: ...
 def encode(
     tensors: Any,
     spec: CodecLike = _DEFAULT,
