@@ -211,6 +211,13 @@ def impostor(message):
     return reply
 
 
+def from_elsewhere(message):
+    """The right message under another node's name."""
+    reply = compressed(3)(message)
+    reply.metadata.__dict__["_src_node_id"] = 4
+    return reply
+
+
 def other_model(message):
     message.content["arrays"] = model(seed=9)
     return compressed(3)(message)
@@ -231,6 +238,7 @@ BAD = {
     "lying": (heavier, "weight: "),
     "unweighted": (client(steps_by(3), metrics={"loss": 1.0}, mods=[kpd.flower.mod()]), "num-examples"),
     "impostor": (impostor, "other client: "),
+    "from elsewhere": (from_elsewhere, "other client: the reply comes from node 4"),
     "other model": (other_model, "other model: "),
     "nan": (client(lambda name, value: value * np.float32("nan") if value.dtype.kind == "f" else value, mods=[kpd.flower.mod()]), "'weight'"),
     "other shape": (client(lambda name, value: value[:1] if value.ndim else value, mods=[kpd.flower.mod()]), "'weight' has shape"),

@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import flwr.serverapp
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -57,7 +57,7 @@ class _SumGrid(WireGrid):
         self._open = None
         if mean is None:
             return None
-        return ArrayRecord({name: Array(value) for name, value in model.plus_mean(mean).items()})
+        return ArrayRecord({name: Array(value) for name, value in model.plus_mean(cast("list[Values]", mean)).items()})
 
 
 class KpdFedAvg(FedAvg):  # type: ignore[misc, unused-ignore]

@@ -246,7 +246,8 @@ class WireGrid(flwr.serverapp.Grid):
                 return error_reply("other round: a compressed update that nobody waits for", reply)
             return reply
         if reply.has_error():
-            self._leave_out(request, "lost", reply.error.reason or f"Flower's error {reply.error.code}")
+            reason = reply.error.reason or f"Flower's error {reply.error.code}"
+            self._leave_out(request, "lost", reason.removeprefix("kpd: "))
             return reply
         try:
             content = self._take(request, self._update(request, reply), reply.content)

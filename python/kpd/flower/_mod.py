@@ -73,15 +73,14 @@ def _compressed(
     key, update = one_array_record(content)
     model: Model = model_for(key, models)
     weight = weight_of(content, offer.weight_key, offer.max_weight)
-    with Encoder(model.manifest, list(offer.codec), offer.secret, threads=threads, nonfinite=nonfinite) as encoder:
-        data = encoder.encode(
-            model.difference(update),
-            run=message.metadata.run_id,
-            round=offer.round,
-            client=message.metadata.dst_node_id,
-            weight=weight,
-            base_model_hash=model.hash,
-        )
-        error = encoder.report.vnmse
-    _log.debug("kpd: update of %d bytes as %d, squared error %.3g", model.bytes, len(data), error)
+    encoder = Encoder(model.manifest, list(offer.codec), offer.secret, threads=threads, nonfinite=nonfinite)
+    data: bytes = encoder.encode(
+        model.difference(update),
+        run=message.metadata.run_id,
+        round=offer.round,
+        client=message.metadata.dst_node_id,
+        weight=weight,
+        base_model_hash=model.hash,
+    )
+    _log.debug("kpd: update of %d bytes as %d, squared error %.3g", model.bytes, len(data), encoder.report.vnmse)
     return RecordDict({k: pack(data) if k == key else record for k, record in content.items()})

@@ -49,7 +49,7 @@ class Offer:
         """Of what came; anything else than record() made is an Error."""
         version = record.get("version") if isinstance(record, ConfigRecord) else None
         if version != VERSION:
-            raise Error(f"the server's record '{RECORD}' is of version {version}; this kpd has {VERSION}", "unsupported")
+            raise Error(f"the server's record '{RECORD}' is of version {version!r}; this kpd has {VERSION}", "unsupported")
         codec, secret, round_, max_weight, key = (record.get(k) for k in ("codec", "secret", "round", "max-weight", "weight-key"))
         if not isinstance(codec, list) or not all(isinstance(text, str) for text in codec):
             raise Error(f"the server's record '{RECORD}' has no codec; expected a list of specs", "corrupt_data")
