@@ -11,6 +11,7 @@ packages_build="$packages_kpd libgtest-dev"
 packages_engines="libopenmpi-dev openmpi-bin libgloo-dev iproute2"
 packages_data="dataset-fashion-mnist gnuplot-nox"
 packages_check="git binutils dpkg-dev file man-db zsh python3-numpy clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libbenchmark-dev chromium curl"
+packages_python="python3-dev python3-venv"
 packages_arm="g++-aarch64-linux-gnu qemu-user googletest"
 
 die() {

@@ -102,6 +102,13 @@ def test_a_forked_child_codes_with_a_pool_of_its_own():
     assert encoder.encode(x, round=0, client=1) == expected[0]
 
 
+@pytest.fixture(autouse=True)
+def hear_interrupts():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores them
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_soon(seconds):
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
 
@@ -135,6 +142,7 @@ def test_an_interrupt_is_seen_inside_a_call():
     code = """
 import threading, os, signal, time, numpy as np
 from kpd import gradient
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = np.ones(1 << 25, np.float32)
 def kill():
     time.sleep(0.2)
