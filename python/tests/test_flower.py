@@ -2,6 +2,7 @@
 
 import logging
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -365,3 +366,10 @@ def test_grid_is_flowers_grid_in_everything_else():
     assert grid.nodes is inner.nodes  # what only this grid has
     with pytest.raises(AttributeError):
         _ = grid.nonesuch
+
+
+def test_types_are_strict(tmp_path):
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "-p", "kpd.flower"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
