@@ -2,7 +2,8 @@
 # Installs kpd for Python into build/python-venv, with what its tests need, and again where the checkout has changed:
 #
 #   scripts/get_python.sh          numpy, pytest, mypy
-#   scripts/get_python.sh torch    and torch, for the CPU: its wheel and the CUDA libraries that it cannot be loaded without; 1.5 GB
+#   scripts/get_python.sh torch    and torch, for the CPU: its wheel and the CUDA libraries that it cannot be loaded without; 1.5 GB.
+#                                  Flower with its simulation engine too
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 venv=$root/build/python-venv
@@ -24,5 +25,9 @@ if [ "${1:-}" = torch ] && [ ! -e "$venv/torch" ]; then
     nvidia-nvshmem-cu13 nvidia-nccl-cu13
   "$venv/bin/pip" install --disable-pip-version-check -q sympy networkx jinja2 filelock fsspec
   touch "$venv/torch"
+fi
+if [ "${1:-}" = torch ] && [ ! -e "$venv/flower" ]; then
+  "$venv/bin/pip" install --disable-pip-version-check -q 'flwr[simulation]>=1.22'
+  touch "$venv/flower"
 fi
 echo "kpd for Python is there: $("$venv/bin/python" -c 'import kpd; print(kpd.__version__, kpd.__path__[0])')"

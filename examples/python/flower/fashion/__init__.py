@@ -1,0 +1,1 @@
+"""Federated training on Fashion-MNIST, with Flower, PyTorch and kpd."""
