@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Calls of kpd.gradient beside the same calls in C++, in turns, one thread: medians and their ratios, as a table in Markdown.
 
-    build/python-venv/bin/python bench/python_codec.py build/release/bin/python_calls
+    build/python-venv/bin/python bench/python_codec.py build/release/bin/bench_python_calls
 
 Both sides encode and decode 2^24 normal numbers into memory that they touched before, as one tensor and as 1,000; torch's rows
 where torch is installed. Each ratio is C++'s time over Python's: 1 is the same speed. "new memory" is a new array beside C++'s old

@@ -67,23 +67,29 @@ std::string text_of(nb::handle object) { return nb::str(object).c_str(); }
 
 bool truth(nb::handle object, const char* name) { return nb::cast<bool>(object.attr(name)); }
 
-// The class torch.Tensor, where torch is loaded.
-nb::object tensor_class() {
+// What is asked of torch for each tensor, found once: modules live as long as the process.
+struct Torch {
+  PyTypeObject* tensor;
+  nb::handle strided, to_dlpack;
+};
+
+// None where torch is not loaded, and so nothing can be a tensor of it.
+const Torch* torch_if_loaded() {
+  static Torch torch{};
+  if (torch.tensor != nullptr) return &torch;
   static PyObject* const name = PyUnicode_InternFromString("torch");
-  nb::object torch = nb::steal(PyImport_GetModule(name));
-  if (!torch.is_valid() || !nb::hasattr(torch, "Tensor")) return {};
-  return torch.attr("Tensor");
+  const nb::object module = nb::steal(PyImport_GetModule(name));
+  // While another thread still imports it there may be less.
+  if (!module.is_valid() || !nb::hasattr(module, "Tensor") || !nb::hasattr(module, "strided")) return nullptr;
+  torch.to_dlpack = nb::object(nb::module_::import_("torch.utils.dlpack").attr("to_dlpack")).release();
+  torch.strided = nb::object(module.attr("strided")).release();
+  torch.tensor = reinterpret_cast<PyTypeObject*>(nb::object(module.attr("Tensor")).release().ptr());
+  return &torch;
 }
 
-bool is_tensor(nb::handle object) {
-  const nb::object type = tensor_class();
-  return type.is_valid() && PyType_IsSubtype(Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0;
-}
-
-void check_tensor(nb::handle t, const Place& place) {
-  const nb::object torch = nb::module_::import_("torch");
+void check_tensor(nb::handle t, const Torch& torch, const Place& place) {
   if (truth(t, "requires_grad")) refuse(place, "requires grad; expected x.detach()");
-  if (!t.attr("layout").is(torch.attr("strided")))
+  if (!nb::object(t.attr("layout")).is(torch.strided))
     refuse(place, "has layout ", text_of(nb::object(t.attr("layout"))), "; expected a dense tensor, x.to_dense()");
   if (!truth(t, "is_cpu"))
     refuse(place, "is on device ", text_of(nb::object(t.attr("device"))), "; expected a tensor on the CPU, x.cpu()");
@@ -177,10 +183,11 @@ struct ArrayReader {
   }
 
   void any(nb::handle object, int flags) {
-    if (is_tensor(object)) {
-      check_tensor(object, place);
+    const Torch* const torch = torch_if_loaded();
+    if (torch != nullptr && PyType_IsSubtype(Py_TYPE(object.ptr()), torch->tensor) != 0) {
+      check_tensor(object, *torch, place);
       try {
-        dlpack(nb::module_::import_("torch.utils.dlpack").attr("to_dlpack")(object));
+        dlpack(torch->to_dlpack(object));
       } catch (const nb::python_error& error) {
         refuse(place, text_of(error.value()));
       }
