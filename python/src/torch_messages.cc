@@ -71,7 +71,9 @@ class SliceMessages {
   uint64_t elements() const { return elements_; }
   uint64_t max_bytes() const { return encoder_.max_bytes(); }
   // Whether messages are about as long as max_bytes(), whatever they hold.
-  bool fixed_length() const { return static_cast<double>(max_bytes()) < 1.02 * code_bytes_ + 256 + 24.0 * static_cast<double>(counts_.size()); }
+  bool fixed_length() const {
+    return static_cast<double>(max_bytes()) < 1.02 * code_bytes_ + 256 + 24.0 * static_cast<double>(counts_.size());
+  }
 
   // Bytes written, how many elements are not finite (and travel as 0), squared error, squared norm.
   std::tuple<uint64_t, uint64_t, double, double> encode(const AnyInput& x, uint64_t round, uint64_t client, const Bytes& out) {
@@ -137,16 +139,18 @@ std::string checked_policy(const std::vector<std::string>& texts, bool error_fee
 }  // namespace
 
 void bind_torch_messages(nb::module_& m) {
-  nb::class_<SliceMessages>(m, "SliceMessages",
-                            "Messages about one slice of a flat vector: parts of tensors back to back. For one thread at a time.")
+  nb::class_<SliceMessages>(
+      m, "SliceMessages", "Messages about one slice of a flat vector: parts of tensors back to back. For one thread at a time.")
       .def(nb::init<const std::vector<Part>&, const std::vector<std::string>&, const nb::bytes&, int>(), nb::arg("parts"),
            nb::arg("codec"), nb::arg("secret"), nb::arg("threads") = 1)
       .def_prop_ro("elements", &SliceMessages::elements)
       .def_prop_ro("max_bytes", &SliceMessages::max_bytes)
       .def_prop_ro("fixed_length", &SliceMessages::fixed_length)
-      .def("encode", &SliceMessages::encode, nb::arg("x"), nb::arg("round"), nb::arg("client"), nb::arg("out").noconvert())
+      .def("encode", &SliceMessages::encode, nb::arg("x"), nb::arg("round"), nb::arg("client"), nb::arg("out").noconvert(),
+           nb::sig("def encode(self, x: object, round: int, client: int, out: object) -> tuple[int, int, float, float]"))
       .def("decode_add", &SliceMessages::decode_add, nb::arg("message").noconvert(), nb::arg("round"), nb::arg("client"),
-           nb::arg("weight"), nb::arg("sum").noconvert());
+           nb::arg("weight"), nb::arg("sum").noconvert(),
+           nb::sig("def decode_add(self, message: object, round: int, client: int, weight: float, sum: object) -> None"));
   m.def("checked_policy", &checked_policy, nb::arg("codec"), nb::arg("error_feedback"));
 }
 
