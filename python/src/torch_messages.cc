@@ -146,9 +146,11 @@ void bind_torch_messages(nb::module_& m) {
       .def_prop_ro("elements", &SliceMessages::elements)
       .def_prop_ro("max_bytes", &SliceMessages::max_bytes)
       .def_prop_ro("fixed_length", &SliceMessages::fixed_length)
-      .def("encode", &SliceMessages::encode, nb::arg("x"), nb::arg("round"), nb::arg("client"), nb::arg("out").noconvert())
+      .def("encode", &SliceMessages::encode, nb::arg("x"), nb::arg("round"), nb::arg("client"), nb::arg("out").noconvert(),
+           nb::sig("def encode(self, x: object, round: int, client: int, out: object) -> tuple[int, int, float, float]"))
       .def("decode_add", &SliceMessages::decode_add, nb::arg("message").noconvert(), nb::arg("round"), nb::arg("client"),
-           nb::arg("weight"), nb::arg("sum").noconvert());
+           nb::arg("weight"), nb::arg("sum").noconvert(),
+           nb::sig("def decode_add(self, message: object, round: int, client: int, weight: float, sum: object) -> None"));
   m.def("checked_policy", &checked_policy, nb::arg("codec"), nb::arg("error_feedback"));
 }
 

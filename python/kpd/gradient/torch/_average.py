@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-import torch.distributed as dist
+import torch  # type: ignore[import-not-found,unused-ignore]
+import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
 
 from kpd import _kpd
 from kpd._errors import Error
@@ -97,7 +97,6 @@ class Averager:
 
     # -- what a user calls
 
-    @torch.no_grad()
     def average(self, tensors: Iterable[torch.Tensor] | Mapping[str, torch.Tensor]) -> None:
         """Replaces every tensor by its mean over the ranks. Without names a tensor's name is its number."""
         named = dict(tensors) if isinstance(tensors, Mapping) else {str(i): t for i, t in enumerate(tensors)}
@@ -116,11 +115,11 @@ class Averager:
                 t.copy_(flat[at : at + t.numel()].view(t.shape))
                 at += t.numel()
 
-    @torch.no_grad()
     def average_flat(self, flat: torch.Tensor, tensors: Sequence[tuple[str, int]]) -> None:
         """The same of one vector: ``tensors`` are the names and numbers of elements of what lies there back to back."""
         if self._failed:
             raise Error("averager: an average of it failed; expected a new one on all ranks")
+        flat = flat.detach()
         plan = self._plan(tuple(tensors))
         round_ = max((self._rounds.get(name, 0) for name, _ in tensors), default=0)
         try:

@@ -6,9 +6,9 @@ import queue
 import threading
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch.futures import Future
+import torch  # type: ignore[import-not-found,unused-ignore]
+import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
+from torch.futures import Future  # type: ignore[import-not-found,unused-ignore]
 
 from kpd._errors import Error
 from kpd.gradient.torch._average import FLOATS, Averager, Statistics

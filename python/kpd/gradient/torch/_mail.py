@@ -11,9 +11,10 @@ import struct
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
+import torch  # type: ignore[import-not-found,unused-ignore]
+import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
 
+from kpd import _kpd
 from kpd._errors import Error
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ HEAD = _HEAD.size
 
 Row = tuple[int, torch.Tensor]  # a message's state, and its bytes
 Waiting = Generator[Any, None, list[Row]]
-Coders = Sequence[Any]
+Coders = Sequence[_kpd.SliceMessages]
 
 
 class Mail:

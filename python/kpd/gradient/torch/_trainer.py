@@ -6,14 +6,14 @@ import os
 import warnings
 from typing import Any
 
-import torch
-import transformers
+import torch  # type: ignore[import-not-found,unused-ignore]
+import transformers  # type: ignore[import-not-found,unused-ignore]
 
 from kpd._errors import Error
 from kpd.gradient.torch._hook import DdpHook, ddp_hook
 
 
-class TrainerCallback(transformers.TrainerCallback):  # type: ignore[misc]
+class TrainerCallback(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Compresses the gradients of a transformers Trainer that trains on several ranks.
 
     ``trainer.add_callback(TrainerCallback(trainer, codec="eden:bits=4"))`` before ``trainer.train()``, on all ranks; the arguments
