@@ -11,7 +11,9 @@ void bind_gradient_codec(nanobind::module_& m);
 void bind_gradient_encode(nanobind::module_& m);
 void bind_gradient_decode(nanobind::module_& m);
 void bind_gradient_aggregate(nanobind::module_& m);
-void bind_llm(nanobind::module_& m);
 void bind_torch_messages(nanobind::module_& m);
+void bind_llm_tokenizer(nanobind::module_& m);
+void bind_llm_model(nanobind::module_& m);
+void bind_llm_stream(nanobind::module_& m);
 
 }  // namespace kpd::python

@@ -17,10 +17,6 @@
 
 namespace kpd::python {
 
-void bind_tokenizer(nanobind::module_& m);
-void bind_model(nanobind::module_& m);
-void bind_stream(nanobind::module_& m);
-
 using SharedTokenizer = std::shared_ptr<const text::Tokenizer>;
 
 // Work on a thread of its own, begun by the constructor. What it throws leaves wait(). The thread never takes the GIL.

@@ -176,21 +176,14 @@ nb::dict perplexity(const SharedModel& model, const SharedModel& reference, cons
 
 }  // namespace
 
-void bind_model(nb::module_& m) {
+void bind_llm_model(nb::module_& m) {
   nb::class_<LoadedModel>(m, "Model")
       .def_static("load", &load, "path"_a, "tokenizer"_a.none(), "arithmetic"_a, "threads"_a)
       .def("info", &info);
   m.def("logits", &logits, "model"_a, "tokens"_a, "rows"_a, "out"_a.noconvert(), "cache"_a);
-  m.def("score", &score, "model"_a, "pairs"_a, "cache"_a, "progress"_a.none());
+  m.def("score_texts", &score, "model"_a, "pairs"_a, "cache"_a, "progress"_a.none());
   m.def("perplexity", &perplexity, "model"_a, "reference"_a.none(), "text"_a, "protocol"_a, "context"_a, "windows"_a,
         "cache"_a);
-}
-
-void bind_llm(nb::module_& m) {
-  nb::module_ llm = m.def_submodule("llm");
-  bind_tokenizer(llm);
-  bind_model(llm);
-  bind_stream(llm);
 }
 
 }  // namespace kpd::python

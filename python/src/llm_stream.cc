@@ -174,18 +174,18 @@ nb::dict result(Stream& stream) {
 
 }  // namespace
 
-void bind_stream(nb::module_& m) {
-  nb::class_<Asked>(m, "Asked")
+void bind_llm_stream(nb::module_& m) {
+  nb::class_<Asked>(m, "AnswerOptions")
       .def(nb::init<size_t, size_t, std::vector<std::string>, bool, bool, bool, std::optional<double>, std::optional<double>,
                     std::optional<double>, std::optional<double>, std::optional<size_t>, uint64_t>(),
            "max_tokens"_a, "context"_a, "stop"_a, "ignore_eos"_a, "context_shift"_a, "opens_text"_a, "temperature"_a.none(),
            "top_p"_a.none(), "min_p"_a.none(), "repeat_penalty"_a.none(), "top_k"_a.none(), "seed"_a);
-  nb::class_<Stream>(m, "Stream")
+  nb::class_<Stream>(m, "Answer")
       .def("next", &Stream::next)
       .def("result", &result)
       .def("close", &Stream::close)
       .def_prop_ro("finished", &Stream::finished);
-  m.def("begin", &begin, "model"_a, "prompt"_a, "cache"_a, "asked"_a);
+  m.def("begin_answer", &begin, "model"_a, "prompt"_a, "cache"_a, "asked"_a);
 }
 
 }  // namespace kpd::python

@@ -78,7 +78,7 @@ std::pair<std::string, Ids> render(const Tokenizer& tokenizer, const std::vector
 
 }  // namespace
 
-void bind_tokenizer(nb::module_& m) {
+void bind_llm_tokenizer(nb::module_& m) {
   nb::class_<Tokenizer>(m, "Tokenizer")
       .def_static("load", &load, "path"_a)
       .def("encode", &encode, "text"_a, "add_special"_a, "parse_special"_a)

@@ -11,6 +11,8 @@ NB_MODULE(_kpd, m) {
   kpd::python::bind_gradient_encode(m);
   kpd::python::bind_gradient_decode(m);
   kpd::python::bind_gradient_aggregate(m);
-  kpd::python::bind_llm(m);
   kpd::python::bind_torch_messages(m);
+  kpd::python::bind_llm_tokenizer(m);
+  kpd::python::bind_llm_model(m);
+  kpd::python::bind_llm_stream(m);
 }

@@ -47,7 +47,7 @@ class Stream(Iterator[str]):
     The model works on a thread of its own, ahead of who reads: up to max_tokens. For one reading thread.
     """
 
-    def __init__(self, native: _kpd.llm.Stream) -> None:
+    def __init__(self, native: _kpd.Answer) -> None:
         self._native = native
         _streams.add(self)
 
@@ -92,7 +92,7 @@ class Model:
     Results do not depend on the number of threads.
     """
 
-    def __init__(self, native: _kpd.llm.Model, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, native: _kpd.Model, tokenizer: Tokenizer | None) -> None:
         self._native = native
         self._tokenizer = tokenizer
         self._info = ModelInfo(**native.info())
@@ -114,7 +114,7 @@ class Model:
             tokenizer = Tokenizer.load(name)
         except Error as missing:
             tokenizer, why = None, missing
-        native = _kpd.llm.Model.load(name, tokenizer._native if tokenizer else None, arithmetic, threads)
+        native = _kpd.Model.load(name, tokenizer._native if tokenizer else None, arithmetic, threads)
         model = cls(native, tokenizer)
         if tokenizer is None:
             model._no_tokenizer = why
@@ -211,7 +211,7 @@ class Model:
         if unknown:
             raise TypeError(f"unknown option {sorted(unknown)[0]!r}; expected one of {', '.join(Options.__annotations__)}")
         stop = options.get("stop", ())
-        asked = _kpd.llm.Asked(
+        asked = _kpd.AnswerOptions(
             max_tokens=options.get("max_tokens", 256),
             context=options.get("context", 0),
             stop=[stop] if isinstance(stop, str) else list(stop),
@@ -225,7 +225,7 @@ class Model:
             top_k=options.get("top_k"),
             seed=options.get("seed", int.from_bytes(os.urandom(8), "little")),
         )
-        made = Stream(_kpd.llm.begin(self._native, ids, options.get("cache", "f16"), asked))
+        made = Stream(_kpd.begin_answer(self._native, ids, options.get("cache", "f16"), asked))
         return made if stream else made.result()
 
     def logits(
@@ -247,7 +247,7 @@ class Model:
             out = np.empty((len(wanted), self._info.n_vocabulary), np.float32)
         elif not isinstance(out, np.ndarray) or out.dtype != np.float32 or out.ndim != 2 or not out.flags.carray:
             raise Error("out: expected a writable C-contiguous float32 array of two dimensions")
-        _kpd.llm.logits(self._native, list(tokens), wanted, out, cache)
+        _kpd.logits(self._native, list(tokens), wanted, out, cache)
         return out
 
     @contextmanager
@@ -299,7 +299,7 @@ class Model:
         What pairs begin with in common is computed once as far as it pays, which changes no score. ``progress`` is called
         with the number of pairs that were done since its last call.
         """
-        found = _kpd.llm.score(self._native, [(list(a), list(b)) for a, b in pairs], cache, progress)
+        found = _kpd.score_texts(self._native, [(list(a), list(b)) for a, b in pairs], cache, progress)
         return [Score(*one) for one in found]
 
     def perplexity(
@@ -321,4 +321,4 @@ class Model:
         self.tokenizer
         data = text.encode() if isinstance(text, str) else text
         other = reference._native if reference is not None else None
-        return Perplexity(**_kpd.llm.perplexity(self._native, other, data, protocol, context, windows, cache))
+        return Perplexity(**_kpd.perplexity(self._native, other, data, protocol, context, windows, cache))

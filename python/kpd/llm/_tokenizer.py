@@ -31,7 +31,7 @@ class Tokenizer:
     counts.
     """
 
-    def __init__(self, native: _kpd.llm.Tokenizer) -> None:
+    def __init__(self, native: _kpd.Tokenizer) -> None:
         self._native = native
 
     @classmethod
@@ -40,7 +40,7 @@ class Tokenizer:
 
         Raises kpd.Error (io, corrupt_data, unsupported) naming the file and the part.
         """
-        return cls(_kpd.llm.Tokenizer.load(os.fspath(path)))
+        return cls(_kpd.Tokenizer.load(os.fspath(path)))
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """The ids of a text.
