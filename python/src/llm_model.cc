@@ -179,11 +179,12 @@ nb::dict perplexity(const SharedModel& model, const SharedModel& reference, cons
 void bind_llm_model(nb::module_& m) {
   nb::class_<LoadedModel>(m, "Model")
       .def_static("load", &load, "path"_a, "tokenizer"_a.none(), "arithmetic"_a, "threads"_a)
-      .def("info", &info);
+      .def("info", &info, nb::sig("def info(self) -> dict[str, typing.Any]"));
   m.def("logits", &logits, "model"_a, "tokens"_a, "rows"_a, "out"_a.noconvert(), "cache"_a);
   m.def("score_texts", &score, "model"_a, "pairs"_a, "cache"_a, "progress"_a.none());
-  m.def("perplexity", &perplexity, "model"_a, "reference"_a.none(), "text"_a, "protocol"_a, "context"_a, "windows"_a,
-        "cache"_a);
+  m.def("perplexity", &perplexity, "model"_a, "reference"_a.none(), "text"_a, "protocol"_a, "context"_a, "windows"_a, "cache"_a,
+        nb::sig("def perplexity(model: Model, reference: Model | None, text: bytes, protocol: str, context: int, windows: int, "
+                "cache: str) -> dict[str, typing.Any]"));
 }
 
 }  // namespace kpd::python

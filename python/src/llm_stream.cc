@@ -182,7 +182,7 @@ void bind_llm_stream(nb::module_& m) {
            "top_p"_a.none(), "min_p"_a.none(), "repeat_penalty"_a.none(), "top_k"_a.none(), "seed"_a);
   nb::class_<Stream>(m, "Answer")
       .def("next", &Stream::next)
-      .def("result", &result)
+      .def("result", &result, nb::sig("def result(self) -> dict[str, typing.Any]"))
       .def("close", &Stream::close)
       .def_prop_ro("finished", &Stream::finished);
   m.def("begin_answer", &begin, "model"_a, "prompt"_a, "cache"_a, "asked"_a);
