@@ -200,7 +200,7 @@ def compile_and_run(t, page, language, source, name):
 def is_example(block):
     """A whole program of examples/, but for its first comment: ctest builds and runs it there."""
     code = block.text.partition("#include")[2]
-    return any(code == path.read_text().partition("#include")[2] for path in (ROOT / "examples").iterdir())
+    return any(code == path.read_text().partition("#include")[2] for path in (ROOT / "examples").iterdir() if path.is_file())
 
 
 def program_case(page, language, t):
