@@ -82,4 +82,21 @@ class OneAtATime {
   std::optional<T> object_;
 };
 
+// `closed`, `close()` and the with-block of a class around one; close(self) frees what the object holds, again and again
+// without harm.
+template <class Py, class T, class Close>
+void bind_life(nanobind::class_<Py>& bound, OneAtATime<T> Py::*object, const Close& close) {
+  namespace nb = nanobind;
+  bound.def_prop_ro("closed", [object](const Py& self) { return (self.*object).closed(); })
+      .def(
+          "close", [close](Py& self) { close(self); }, "Frees its memory; every other call is then an Error.")
+      .def(
+          "__enter__", [](nb::handle_t<Py> self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> typing_extensions.Self"))
+      .def(
+          "__exit__", [close](Py& self, nb::handle, nb::handle, nb::handle) { close(self); }, nb::arg("type").none(),
+          nb::arg("value").none(), nb::arg("traceback").none(),
+          nb::sig("def __exit__(self, type: typing.Any, value: typing.Any, traceback: typing.Any) -> None"));
+}
+
 }  // namespace kpd::python

@@ -150,26 +150,11 @@ void bind_aggregator(nb::module_& m) {
       .def("finish_round", &finish_round, nb::sig("def finish_round(self) -> list[typing.Any] | None"),
            "The weighted mean, in the manifest's order, or None if no message was accepted and no model should change.")
       .def_prop_ro("report", [](PyAggregator& self) { return UseAggregator(self.aggregator)->report(); })
-      .def_prop_ro("manifest", [](const PyAggregator& self) { return PyManifest{self.tensors}; })
-      .def_prop_ro("closed", [](const PyAggregator& self) { return self.aggregator.closed(); })
-      .def(
-          "close",
-          [](PyAggregator& self) {
-            self.aggregator.close();
-            self.sums.reset();
-          },
-          "Frees its memory; every other call is then an Error.")
-      .def(
-          "__enter__", [](nb::handle_t<PyAggregator> self) { return nb::borrow(self); },
-          nb::sig("def __enter__(self) -> typing_extensions.Self"))
-      .def(
-          "__exit__",
-          [](PyAggregator& self, nb::handle, nb::handle, nb::handle) {
-            self.aggregator.close();
-            self.sums.reset();
-          },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none(),
-          nb::sig("def __exit__(self, type: typing.Any, value: typing.Any, traceback: typing.Any) -> None"));
+      .def_prop_ro("manifest", [](const PyAggregator& self) { return PyManifest{self.tensors}; });
+  bind_life(aggregator, &PyAggregator::aggregator, [](PyAggregator& self) {
+    self.aggregator.close();
+    self.sums.reset();
+  });
 }
 
 nb::object synthetic(const std::string& kind, uint64_t dim, uint64_t clients, uint64_t seed, double correlation, uint64_t trial,

@@ -214,17 +214,8 @@ void bind_gradient_decode(nb::module_& m) {
                   "= 0, round: int, client: int, base_model_hash: int = 0) -> None"),
           "sums += weight * decoded, in float32 arrays of the manifest's shapes; None leaves out a tensor of an exact type.\n\n"
           "Interrupted or told of a corrupt segment in its middle, the sums hold a part of the message.")
-      .def_prop_ro("manifest", [](const PyDecoder& self) { return PyManifest{self.tensors}; })
-      .def_prop_ro("closed", [](const PyDecoder& self) { return self.decoder.closed(); })
-      .def(
-          "close", [](PyDecoder& self) { self.decoder.close(); }, "Frees its memory; every other call is then an Error.")
-      .def(
-          "__enter__", [](nb::handle_t<PyDecoder> self) { return nb::borrow(self); },
-          nb::sig("def __enter__(self) -> typing_extensions.Self"))
-      .def(
-          "__exit__", [](PyDecoder& self, nb::handle, nb::handle, nb::handle) { self.decoder.close(); }, nb::arg("type").none(),
-          nb::arg("value").none(), nb::arg("traceback").none(),
-          nb::sig("def __exit__(self, type: typing.Any, value: typing.Any, traceback: typing.Any) -> None"));
+      .def_prop_ro("manifest", [](const PyDecoder& self) { return PyManifest{self.tensors}; });
+  bind_life(decoder, &PyDecoder::decoder, [](PyDecoder& self) { self.decoder.close(); });
   m.def("decode_file", &decode_file, nb::arg("message"), nb::arg("out").none(), nb::arg("threads"),
         nb::sig("def decode_file(message: typing_extensions.Buffer, out: typing.Any, threads: int) -> tuple[list[str], "
                 "list[typing.Any]]"));

@@ -178,17 +178,8 @@ void bind_gradient_encode(nb::module_& m) {
           "Upper bound of the bytes of a message.")
       .def_prop_ro(
           "report", [](const PyEncoder& self) { return self.report; }, "What the last encode() did.")
-      .def_prop_ro("manifest", [](const PyEncoder& self) { return PyManifest{self.tensors}; })
-      .def_prop_ro("closed", [](const PyEncoder& self) { return self.encoder.closed(); })
-      .def(
-          "close", [](PyEncoder& self) { self.encoder.close(); }, "Frees its memory; every other call is then an Error.")
-      .def(
-          "__enter__", [](nb::handle_t<PyEncoder> self) { return nb::borrow(self); },
-          nb::sig("def __enter__(self) -> typing_extensions.Self"))
-      .def(
-          "__exit__", [](PyEncoder& self, nb::handle, nb::handle, nb::handle) { self.encoder.close(); }, nb::arg("type").none(),
-          nb::arg("value").none(), nb::arg("traceback").none(),
-          nb::sig("def __exit__(self, type: typing.Any, value: typing.Any, traceback: typing.Any) -> None"));
+      .def_prop_ro("manifest", [](const PyEncoder& self) { return PyManifest{self.tensors}; });
+  bind_life(encoder, &PyEncoder::encoder, [](PyEncoder& self) { self.encoder.close(); });
   m.def("encode_file", &encode_file, nb::arg("names").none(), nb::arg("tensors").none(), nb::arg("codec"), nb::arg("seed"),
         nb::arg("round"), nb::arg("client"), nb::arg("nonfinite"), nb::arg("threads"), nb::arg("dtype").none(),
         nb::arg("metadata"), nb::arg("out").none(),

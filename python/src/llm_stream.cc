@@ -139,15 +139,11 @@ llm::SamplingOptions sampling(const llm::SamplingDefaults& defaults, const Asked
   return o;
 }
 
-// So much is planned where nothing is said, as by the program.
-constexpr size_t kUsualContext = 8192;
-
 std::unique_ptr<Stream> begin(const SharedModel& model, Ids prompt, const std::string& cache, const Asked& asked) {
   if (!model->tokenizer) fail(ErrorCode::kUnsupported, "model: it has no tokenizer");
   llm::GenerateOptions options;
   options.max_tokens = asked.max_tokens;
-  options.context =
-      asked.context != 0 ? asked.context : std::min<size_t>(model->model.description().max_context, kUsualContext);
+  options.context = asked.context != 0 ? asked.context : llm::usual_context(model->model.description());
   options.chunk = kChunk;
   options.ignore_eos = asked.ignore_eos;
   options.context_shift = asked.context_shift;

@@ -2,6 +2,7 @@
 // slice is encoded from where it lies and decoded into a sum. It must not hold the GIL while it codes.
 #include "bind.h"
 #include "call.h"
+#include "gradient.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -10,8 +11,6 @@
 
 #include <algorithm>
 #include <tuple>
-
-#include "kpd/gradient/gradient.h"
 
 namespace nb = nanobind;
 
@@ -60,10 +59,7 @@ class SliceMessages {
       const Codec& own = given.of(name);
       if (!given.by_name.empty()) policy.by_name.emplace_back(part, own);
     }
-    gradient::RunSecret run;
-    if (secret.size() != run.bytes.size())
-      fail(ErrorCode::kInvalidArgument, "secret: ", secret.size(), " bytes, expected ", run.bytes.size());
-    std::copy_n(static_cast<const uint8_t*>(secret.data()), run.bytes.size(), run.bytes.begin());
+    const gradient::RunSecret run = secret_of(secret);
     encoder_ = gradient::Encoder(manifest, policy, run, {.threads = threads, .nonfinite = gradient::NonFinite::kZero});
     decoder_ = gradient::Decoder(manifest, run, {.threads = threads, .limits = {}});
   }
@@ -106,12 +102,7 @@ class SliceMessages {
   void check_size(std::string_view what, uint64_t size) const {
     if (size != elements_) fail(ErrorCode::kInvalidArgument, what, ": ", size, " elements, expected ", elements_);
   }
-  static gradient::MessageIds ids(uint64_t round, uint64_t client) {
-    gradient::MessageIds ids;
-    ids.round = round;
-    ids.client = client;
-    return ids;
-  }
+  static gradient::MessageIds ids(uint64_t round, uint64_t client) { return {.round = round, .client = client}; }
 
   std::vector<uint64_t> counts_;
   uint64_t elements_ = 0;

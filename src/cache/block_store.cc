@@ -84,10 +84,9 @@ uint8_t* BlockStore::values_to_write(const Sequence& s, size_t layer, size_t hea
 }
 
 void BlockStore::append(const Sequence& s, size_t layer, size_t head, size_t token, const float* key, const float* value) {
-  const LayerFormats& formats = group(layer).formats;
-  const size_t b = token / kBlockTokens, slot = token % kBlockTokens;
-  formats.keys->append(keys_to_write(s, layer, head, b, PartState::kOpen), slot, key);
-  formats.values->append(values_to_write(s, layer, head, b, PartState::kOpen), slot, value);
+  write_key(s, layer, head, token, key);
+  group(layer).formats.values->append(values_to_write(s, layer, head, token / kBlockTokens, PartState::kOpen),
+                                      token % kBlockTokens, value);
 }
 
 void BlockStore::seal(const Sequence& s, size_t layer, size_t head, size_t b) {

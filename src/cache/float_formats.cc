@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "kernels/llm_ops.h"
-#include "kernels/matmul.h"
 #include "kpd/base/dtype.h"
 
 namespace kpd::cache {
@@ -82,9 +81,7 @@ class FloatKeys final : public FloatFormat<KeyFormat> {
   }
   void scores(const float* queries, size_t n_rows, ConstPart part, const uint8_t* next, float* scores,
               FormatScratch& scratch) const override {
-    multiply(dtype_, queries, part.data, scores,
-             {.n_rows = n_rows, .depth = width_, .n = kBlockTokens, .lda = width_, .ldb = kBlockTokens, .ldc = kBlockTokens},
-             next, scratch.widened);
+    multiply(dtype_, queries, part.data, scores, scores_shape(n_rows, width_), next, scratch.widened);
   }
 
  private:
@@ -118,15 +115,7 @@ class FloatValues final : public FloatFormat<ValueFormat> {
   }
   void add_weighted(const float* weights, size_t n_rows, ConstPart part, const uint8_t* next, float* sums,
                     FormatScratch& scratch) const override {
-    multiply(dtype_, weights, part.data, sums,
-             {.n_rows = n_rows,
-              .depth = kBlockTokens,
-              .n = width_,
-              .lda = kBlockTokens,
-              .ldb = width_,
-              .ldc = width_,
-              .accumulate = true},
-             next, scratch.widened);
+    multiply(dtype_, weights, part.data, sums, sums_shape(n_rows, width_), next, scratch.widened);
   }
 };
 

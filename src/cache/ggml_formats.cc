@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "cache/float_formats.h"
 #include "kernels/hadamard.h"
-#include "kernels/matmul.h"
 #include "kpd/base/bytes.h"
 #include "kpd/base/error.h"
 #include "kpd/quant/blocks.h"
@@ -51,12 +51,16 @@ class RowFormat : public Base {
 
   size_t part_bytes(PartState /*state*/) const override { return kBlockTokens * row_bytes_; }
   void append(uint8_t* open, size_t slot, const float* row) const override {
-    thread_local std::vector<float> turned;
-    turned.assign(row, row + width_);
-    if (turn_ > 0) turn_rows(turned.data(), width_, turn_);
+    std::span<const float> values(row, width_);
+    if (turn_ > 0) {
+      thread_local std::vector<float> turned;
+      turned.assign(row, row + width_);
+      turn_rows(turned.data(), width_, turn_);
+      values = turned;
+    }
     uint8_t* const bytes = open + slot * row_bytes_;
-    quant::quantize_blocks(type_, turned, {bytes, row_bytes_});
-    if (!is_plain(type_)) mark_nonfinite(turned, bytes);
+    quant::quantize_blocks(type_, values, {bytes, row_bytes_});
+    if (!is_plain(type_)) mark_nonfinite(values, bytes);
   }
   void seal(const uint8_t* open, uint8_t* sealed, size_t /*first_token*/) const override {
     std::memcpy(sealed, open, part_bytes(PartState::kOpen));
@@ -111,9 +115,7 @@ class GgmlKeys final : public RowFormat<KeyFormat> {
     for (size_t t = 0; t < kBlockTokens; ++t) {
       for (size_t d = 0; d < width_; ++d) columns[d * kBlockTokens + t] = rows[t * width_ + d];
     }
-    kernels::matmul(
-        queries, columns, scores,
-        {.n_rows = n_rows, .depth = width_, .n = kBlockTokens, .lda = width_, .ldb = kBlockTokens, .ldc = kBlockTokens});
+    kernels::matmul(queries, columns, scores, scores_shape(n_rows, width_));
   }
 };
 
@@ -125,14 +127,7 @@ class GgmlValues final : public RowFormat<ValueFormat> {
                     FormatScratch& scratch) const override {
     scratch.widened.resize(kBlockTokens * width_);
     decode(part, 0, kBlockTokens, scratch.widened.data());
-    kernels::matmul(weights, scratch.widened.data(), sums,
-                    {.n_rows = n_rows,
-                     .depth = kBlockTokens,
-                     .n = width_,
-                     .lda = kBlockTokens,
-                     .ldb = width_,
-                     .ldc = width_,
-                     .accumulate = true});
+    kernels::matmul(weights, scratch.widened.data(), sums, sums_shape(n_rows, width_));
   }
   void finish(float* sums, size_t n_rows) const override {
     if (turn_ > 0) turn_rows(sums, n_rows * width_, turn_);
@@ -153,7 +148,7 @@ size_t turn_of(Rotate rotate, BlockType type, size_t width, bool keys) {
   if (rotate == Rotate::kNone || (rotate == Rotate::kAuto && (is_plain(type) || width % kTurnedWidth != 0))) return 0;
   if (width % kTurnedWidth != 0)
     fail(ErrorCode::kUnsupported, "rotate=hadamard: heads of ", width, " numbers, expected a multiple of ", kTurnedWidth);
-  return keys ? width & (~width + 1) : kTurnedWidth;
+  return keys ? size_t{1} << std::countr_zero(width) : kTurnedWidth;
 }
 
 LayerFormats make(BlockType k, BlockType v, Rotate rotate, const Layer& layer) {

@@ -187,6 +187,8 @@ class Answer {
 
 }  // namespace
 
+size_t usual_context(const ModelDescription& description) { return std::min<size_t>(description.max_context, 8192); }
+
 std::string prompt_refusal(size_t tokens, size_t context, bool answers) {
   if (tokens + (answers ? 1 : 0) <= context) return {};
   return str("the prompt has ", tokens, " tokens, the context ",

@@ -69,9 +69,9 @@ std::vector<TextScore> score_texts(Model& model, std::span<const ScoredText> tex
   std::vector<size_t> ends;
   size_t capacity = 0, longest = 0, room = 0, tokens = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
-    room += room_for(groups[g]);
-    longest = std::max(longest, shared_tokens(groups[g]));
     const size_t shared = shared_tokens(groups[g]);
+    room += room_for(groups[g], shared);
+    longest = std::max(longest, shared);
     tokens += shared;
     for (const ScoredText* text : groups[g]) tokens += text->tokens.size() - shared;
     capacity = std::max(capacity, room);

@@ -113,7 +113,7 @@ TaskResult run_task(Model& model, const text::Tokenizer& tokenizer, Task task, s
     lines.push_back(encode(tokenizer, item, model.description().max_context));
     TextGroup& group = groups.emplace_back();
     for (const ScoredText& line : lines.back()) group.push_back(&line);
-    capacity = std::max(capacity, room_for(group));
+    capacity = std::max(capacity, room_for(group, shared_tokens(group)));
   }
   TextScorer scorer(model, {options.chunk, options.cache, options.cache_layers}, capacity);
   TaskResult result;

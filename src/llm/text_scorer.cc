@@ -34,8 +34,7 @@ size_t shared_tokens(const TextGroup& group) {
   return shared;
 }
 
-size_t room_for(const TextGroup& group) {
-  const size_t shared = shared_tokens(group);
+size_t room_for(const TextGroup& group, size_t shared) {
   size_t tokens = shared + kRounding;
   for (const ScoredText* text : group) tokens += text->tokens.size() - shared + kRounding;
   return tokens;

@@ -16,8 +16,8 @@ using TextGroup = std::vector<const ScoredText*>;
 bool depends_on_context(const ModelDescription& description);
 // Tokens that all texts of a group begin with and of which none wants logits.
 size_t shared_tokens(const TextGroup& group);
-// Of the cache, for a group.
-size_t room_for(const TextGroup& group);
+// Of the cache, for a group whose texts share so many tokens.
+size_t room_for(const TextGroup& group, size_t shared);
 
 class TextScorer {
  public:

@@ -8,6 +8,7 @@
 
 #include "kpd/base/clock.h"
 #include "kpd/cache/kv_cache.h"
+#include "kpd/llm/generate.h"
 #include "progress.h"
 #include "say.h"
 
@@ -153,7 +154,7 @@ std::string kv_text(const std::string& kv, const std::vector<std::string>& layer
 size_t parse_context(const std::string& text, size_t least) { return parse_count("--ctx", text, least, llm::kMaxContext); }
 
 size_t context_or_default(size_t given, const llm::ModelDescription& description) {
-  return given != 0 ? given : std::min<size_t>(description.max_context, 8192);
+  return given != 0 ? given : llm::usual_context(description);
 }
 
 void note_long_context(size_t context, const llm::ModelDescription& description) {

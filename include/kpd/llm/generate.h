@@ -32,6 +32,8 @@ struct GenerateOptions {
   std::optional<uint64_t> first_draw;
 };
 
+// The context where nobody says one: what the model was trained for, at most 8192 tokens, as a cache of all may be too much.
+size_t usual_context(const ModelDescription& description);
 // What keeps a prompt of `tokens` tokens out of a context of `context` in which an answer, if one is asked for, needs a token
 // at least: "the prompt has 40 tokens, the context of 32 has to hold the answer too"; empty if nothing does.
 std::string prompt_refusal(size_t tokens, size_t context, bool answers = true);
